@@ -1,0 +1,1 @@
+"""How far can one word move a model?"""
