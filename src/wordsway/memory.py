@@ -1,0 +1,172 @@
+"""How much memory there is, refusing what cannot fit before it is allocated, and metering what was used."""
+
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+import psutil  # type: ignore[import-untyped]
+
+from wordsway.errors import InputError
+
+_UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
+_CGROUPS = Path("/sys/fs/cgroup")
+_MEMBERSHIP = Path("/proc/self/cgroup")
+_STATUS = Path("/proc/self/status")
+_CLEAR_REFS = Path("/proc/self/clear_refs")
+
+
+def human(size: int) -> str:
+    """Write a number of bytes for people, in decimal units: ``human(106_168_320_000) == "106.2 GB"``."""
+    if size < 1000:
+        return f"{size} B"
+    for power, unit in enumerate(_UNITS, start=1):
+        if size < 999.95 * 1000**power:  # 999.95 would be printed as 1000.0 of this unit
+            return f"{size / 1000**power:.1f} {unit}"
+    return f"{size // 1000 ** len(_UNITS)} {_UNITS[-1]}"  # whole numbers: a size may be too large for a float
+
+
+def available() -> int:
+    """Return the bytes that may still be allocated: what the machine has free, or its control group if that is less."""
+    free = int(psutil.virtual_memory().available)
+    return max(0, min([free, *_cgroup_free(_CGROUPS, _MEMBERSHIP)]))
+
+
+def require(needed: int, what: str, remedy: str = "use a smaller size") -> None:
+    """Raise unless `needed` bytes can still be allocated; call it before allocating.
+
+    Parameters
+    ----------
+    needed
+        Bytes, as a Python integer, so that no size overflows.
+    what
+        Subject of the sentence, such as ``"a dense 115200 x 115200 float64 matrix"``.
+    remedy
+        What to do instead, as a command.
+
+    Raises
+    ------
+    InputError
+        In one line: what needs how much, how much is free, and the remedy.
+    """
+    free = available()
+    if needed > free:
+        raise InputError(f"{what} needs {human(needed)}, but {human(free)} are free: {remedy}")
+
+
+def _cgroup_free(root: Path, membership: Path) -> list[int]:
+    """List what is left under each memory limit (version 2 or 1) of the control groups this process is in."""
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:
+        return []  # not Linux, or hidden
+    left: list[int] = []
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers == "":
+            names = ("memory.max", "memory.current", "inactive_file")
+            tops = [root, root / "unified"]  # the second where both versions are mounted
+        elif "memory" in controllers.split(","):
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            tops = [root / "memory"]
+        else:
+            continue
+        inside = Path(group.lstrip("/"))
+        # Every ancestor may set a limit. In a container the path may be the host's and the top is then all we can see.
+        folders = {top / part for top in tops for part in (inside, *inside.parents)}
+        left += [free for folder in folders if (free := _folder_free(folder, *names)) is not None]
+    return left
+
+
+def _folder_free(folder: Path, limit: str, usage: str, cache: str) -> int | None:
+    """Return what one control group leaves, or None where it sets no limit that can be read."""
+    try:
+        allowed = int((folder / limit).read_text())
+        used = int((folder / usage).read_text())
+        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):  # no such file, or "max"
+        return None
+    return allowed - used + int(stat.get(cache, 0))  # file cache is given back when memory is short
+
+
+class Meter:
+    """Seconds and peak resident memory of a block: ``with Meter() as meter: ...``, then read its fields.
+
+    Attributes
+    ----------
+    seconds
+        Wall time between entering and leaving.
+    peak_mb
+        Largest resident memory of the whole process while inside, in MB (10^6 bytes). It includes what was resident on
+        entry, and what other threads used meanwhile. Where the operating system cannot forget an earlier peak (all but
+        Linux), it is the peak since the process started: an upper bound.
+
+    Notes
+    -----
+    Meters may be nested and may overlap between threads: the high-water mark is one for the process, so each reset
+    first hands the mark to every meter that is running. Entering and leaving takes well under a millisecond. One meter
+    times one block; make another for the next.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.peak_mb = 0.0
+        self._start = 0.0
+
+    def __enter__(self) -> "Meter":
+        with _LOCK:
+            _hand_out()
+            _reset_high_water()
+            _RUNNING.append(self)
+        self._start = time.perf_counter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.seconds = time.perf_counter() - self._start
+        with _LOCK:
+            _hand_out()
+            _RUNNING.remove(self)
+
+
+_LOCK = threading.Lock()
+_RUNNING: list[Meter] = []
+
+
+def _hand_out() -> None:
+    """Raise the peak of every running meter to the present high-water mark."""
+    if _RUNNING:
+        mark = _high_water() / 1e6
+        for meter in _RUNNING:
+            meter.peak_mb = max(meter.peak_mb, mark)
+
+
+def _reset_high_water() -> None:
+    """Make the kernel forget the peak so far, where it can: then the next peak read is this block's own."""
+    try:
+        _CLEAR_REFS.write_text("5")
+    except OSError:
+        return  # not Linux, or not permitted: the peak stays that of the process
+
+
+def _high_water() -> int:
+    """Return the peak resident memory since the last reset, in bytes."""
+    try:
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return _process_peak()
+
+
+def _process_peak() -> int:
+    """Return the peak resident memory of the process in bytes, or what is resident now where no peak is kept."""
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().rss)
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
