@@ -1,0 +1,84 @@
+"""The memory of one side of a revealed matrix: orthonormal questions and their answers, kept in chunks."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+_CHUNK_BYTES = 1 << 28  # bound on the growth of one chunk
+_FIRST = 8  # vectors in the first chunk
+
+
+class Ledger:
+    """Orthonormal questions (count x length) with their answers (count x answer length), appended and never moved.
+
+    A chunk is allocated ahead and filled in place, so that an append copies only the new vectors; chunks grow with what
+    is already kept up to a bound in bytes, so that products run over few large pieces and little is allocated in vain
+    (pages of a chunk that were never written take no memory on the usual systems).
+    """
+
+    def __init__(self, length: int, answer_length: int, dtype: torch.dtype) -> None:
+        self.length = length
+        self.answer_length = answer_length
+        self.dtype = dtype
+        self.count = 0
+        self._chunks: list[tuple[Tensor, Tensor]] = []
+        self._used: list[int] = []
+
+    @property
+    def full(self) -> bool:
+        """Whether the questions span the whole space, so that the matrix is known."""
+        return self.count == self.length
+
+    def project(self, vectors: Tensor) -> Tensor:
+        """Inner products with the questions."""
+        products = [vectors @ questions.mT for questions, _ in self._filled()]
+        return torch.cat(products, dim=1) if products else vectors.new_zeros(len(vectors), 0)  # w count
+
+    def project_answers(self, vectors: Tensor) -> Tensor:
+        """Inner products with the answers."""
+        products = [vectors @ answers.mT for _, answers in self._filled()]
+        return torch.cat(products, dim=1) if products else vectors.new_zeros(len(vectors), 0)  # w count
+
+    def add_questions(self, weights: Tensor, out: Tensor, alpha: float = 1.0, keep: slice = slice(None)) -> None:
+        """Add alpha times the combinations of questions that the rows of `weights` describe."""
+        start = 0
+        for questions, _ in self._filled():
+            stop = start + len(questions)
+            out.addmm_(weights[:, start:stop], questions[:, keep], alpha=alpha)
+            start = stop
+
+    def add_answers(self, weights: Tensor, out: Tensor, keep: slice = slice(None)) -> None:
+        """Add the combinations of answers that the rows of `weights` describe."""
+        start = 0
+        for _, answers in self._filled():
+            stop = start + len(answers)
+            out.addmm_(weights[:, start:stop], answers[:, keep])
+            start = stop
+
+    def reserve(self, count: int) -> tuple[Tensor, Tensor]:
+        """Hand out empty rows for `count` more questions and answers; `commit` makes them part of the memory."""
+        if not self._chunks or len(self._chunks[-1][0]) - self._used[-1] < count:
+            bytes_each = (self.length + self.answer_length) * self.dtype.itemsize
+            growth = min(max(_FIRST, self.count), _CHUNK_BYTES // bytes_each, self.length - self.count)
+            capacity = max(count, growth)
+            self._chunks.append(
+                (
+                    torch.empty(capacity, self.length, dtype=self.dtype),
+                    torch.empty(capacity, self.answer_length, dtype=self.dtype),
+                )
+            )
+            self._used.append(0)
+        questions, answers = self._chunks[-1]
+        first = self._used[-1]
+        return questions[first : first + count], answers[first : first + count]
+
+    def commit(self, count: int) -> None:
+        """Count the rows last reserved as asked and answered."""
+        self._used[-1] += count
+        self.count += count
+
+    def _filled(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for (questions, answers), used in zip(self._chunks, self._used, strict=True):
+            if used:
+                yield questions[:used], answers[:used]
