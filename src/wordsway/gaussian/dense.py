@@ -5,7 +5,7 @@ from torch import Tensor
 
 from wordsway import memory
 from wordsway.errors import InputError
-from wordsway.gaussian.draws import draw_normal, own_generator
+from wordsway.gaussian.draws import draw_normal, empty, own_generator
 from wordsway.gaussian.interface import (
     NormBound,
     check_columns,
@@ -52,7 +52,7 @@ class DenseGaussian:
         generator = own_generator(seed)
         size = rows * cols * check_dtype(dtype).itemsize
         memory.require(size, f"a dense {rows} x {cols} {dtype} matrix", "use RevealedGaussian or a smaller size")
-        self._entries = torch.empty(rows, cols, dtype=dtype)
+        self._entries = empty(rows, cols, dtype)
         draw_normal(self._entries, scale, generator)
 
     @classmethod
@@ -126,7 +126,7 @@ class DenseGaussian:
         tall = self._entries if self.shape[0] >= self.shape[1] else self._entries.mT  # long short
         short = tall.shape[1]
         memory.require(3 * 8 * short * short, f"the norm of a {self.shape[0]} x {self.shape[1]} matrix")
-        peak = float(torch.linalg.vector_norm(tall, float("inf")))
+        peak = max(abs(float(end)) for end in torch.aminmax(tall))
         if peak == 0.0:
             return NormBound(0.0, 0.0, True)
         gram = torch.zeros(short, short, dtype=torch.float64)

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from wordsway.gaussian.draws import empty
+
 _CHUNK_BYTES = 1 << 28  # bound on the growth of one chunk
 _FIRST = 8  # vectors in the first chunk
 
@@ -31,30 +33,27 @@ class Ledger:
         return self.count == self.length
 
     def project(self, vectors: Tensor) -> Tensor:
-        """Inner products with the questions."""
-        products = [vectors @ questions.mT for questions, _ in self._filled()]
-        return torch.cat(products, dim=1) if products else vectors.new_zeros(len(vectors), 0)  # w count
+        """Inner products of the rows of `vectors` with the questions."""
+        return _products(vectors, [questions for questions, _ in self._filled()])  # w count
 
     def project_answers(self, vectors: Tensor) -> Tensor:
-        """Inner products with the answers."""
-        products = [vectors @ answers.mT for _, answers in self._filled()]
-        return torch.cat(products, dim=1) if products else vectors.new_zeros(len(vectors), 0)  # w count
+        """Inner products of the rows of `vectors` with the answers."""
+        return _products(vectors, [answers for _, answers in self._filled()])  # w count
 
-    def add_questions(self, weights: Tensor, out: Tensor, alpha: float = 1.0, keep: slice = slice(None)) -> None:
-        """Add alpha times the combinations of questions that the rows of `weights` describe."""
+    def add_questions(self, weights: Tensor, out: Tensor, alpha: float = 1.0) -> None:
+        """Add alpha times the combinations of questions that the rows of `weights` describe to `out`."""
         start = 0
         for questions, _ in self._filled():
-            stop = start + len(questions)
-            out.addmm_(weights[:, start:stop], questions[:, keep], alpha=alpha)
-            start = stop
+            out.addmm_(weights[:, start : start + len(questions)], questions, alpha=alpha)
+            start += len(questions)
 
-    def add_answers(self, weights: Tensor, out: Tensor, keep: slice = slice(None)) -> None:
-        """Add the combinations of answers that the rows of `weights` describe."""
-        start = 0
-        for _, answers in self._filled():
-            stop = start + len(answers)
-            out.addmm_(weights[:, start:stop], answers[:, keep])
-            start = stop
+    def combine_questions(self, weights: Tensor, keep: slice, out: Tensor) -> None:
+        """Write combinations of questions, of each the part `keep`."""
+        _combine(weights, [questions[:, keep] for questions, _ in self._filled()], out)
+
+    def combine_answers(self, weights: Tensor, keep: slice, out: Tensor) -> None:
+        """Write combinations of answers, of each the part `keep`."""
+        _combine(weights, [answers[:, keep] for _, answers in self._filled()], out)
 
     def reserve(self, count: int) -> tuple[Tensor, Tensor]:
         """Hand out empty rows for `count` more questions and answers; `commit` makes them part of the memory."""
@@ -62,19 +61,16 @@ class Ledger:
             bytes_each = (self.length + self.answer_length) * self.dtype.itemsize
             growth = min(max(_FIRST, self.count), _CHUNK_BYTES // bytes_each, self.length - self.count)
             capacity = max(count, growth)
-            self._chunks.append(
-                (
-                    torch.empty(capacity, self.length, dtype=self.dtype),
-                    torch.empty(capacity, self.answer_length, dtype=self.dtype),
-                )
-            )
+            questions = empty(capacity, self.length, self.dtype)
+            answers = empty(capacity, self.answer_length, self.dtype)
+            self._chunks.append((questions, answers))
             self._used.append(0)
         questions, answers = self._chunks[-1]
         first = self._used[-1]
         return questions[first : first + count], answers[first : first + count]
 
     def commit(self, count: int) -> None:
-        """Count the rows last reserved as asked and answered."""
+        """Make the first `count` of the rows last reserved part of the memory."""
         self._used[-1] += count
         self.count += count
 
@@ -82,3 +78,18 @@ class Ledger:
         for (questions, answers), used in zip(self._chunks, self._used, strict=True):
             if used:
                 yield questions[:used], answers[:used]
+
+
+def _products(vectors: Tensor, chunks: list[Tensor]) -> Tensor:
+    products = [vectors @ chunk.mT for chunk in chunks]
+    return torch.cat(products, dim=1) if products else vectors.new_zeros(len(vectors), 0)  # w count
+
+
+def _combine(weights: Tensor, chunks: list[Tensor], out: Tensor) -> None:
+    if not chunks:
+        out.zero_()
+    start = 0
+    for chunk in chunks:
+        # The first product overwrites (a factor of 0 ignores what was there), the others add.
+        out.addmm_(weights[:, start : start + len(chunk)], chunk, beta=1.0 if start else 0.0)
+        start += len(chunk)

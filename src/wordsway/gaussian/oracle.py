@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.gaussian.draws import draw_normal, own_generator
+from wordsway.gaussian.draws import draw_normal, empty, own_generator
 from wordsway.gaussian.ledger import Ledger
 
 _PANEL = 64  # questions treated at once: wide enough for fast products, narrow enough for a cheap factorisation
@@ -29,7 +29,7 @@ class Oracle:
         side
             0 or 1.
         questions
-            b x (length of `inputs`), finite; zero outside `inputs`.
+            b x (length of `inputs`), finite; a full question is zero outside `inputs`.
         inputs, outputs
             The part of a full question that is given, and the part of a full answer that is wanted.
 
@@ -39,21 +39,14 @@ class Oracle:
             b x (length of `outputs`).
         """
         asked, other = self.ledgers[side], self.ledgers[1 - side]
-        total = len(questions)
-        width = outputs.stop - outputs.start
+        total, width = len(questions), outputs.stop - outputs.start
         if total * (asked.length + asked.answer_length) * self.dtype.itemsize > _CHECKED_BYTES:
             self.require(side, total, width, f"a block of {total} questions to a revealed matrix")
-        answers = torch.zeros(total, width, dtype=self.dtype)
+        answers = empty(total, width, self.dtype)
         start = 0
         while start < total:
-            stop = min(total, start + self._panel_width(asked, other))
-            panel = torch.zeros(stop - start, asked.length, dtype=self.dtype)
-            panel[:, inputs] = questions[start:stop]
-            # Largest entries become 1, so that squares neither overflow nor vanish.
-            peaks = torch.linalg.vector_norm(panel, float("inf"), dim=1, keepdim=True)  # w 1
-            panel /= torch.where(peaks == 0, 1, peaks)
-            self._answer(asked, other, panel, answers[start:stop], outputs)
-            answers[start:stop] *= peaks
+            stop = min(total, start + self._panel_width(side))
+            self._answer(asked, other, questions[start:stop], inputs, outputs, answers[start:stop])
             start = stop
         return answers
 
@@ -61,30 +54,36 @@ class Oracle:
         """Refuse, before anything is allocated, questions whose memory, answers and working copies do not fit."""
         asked = self.ledgers[side]
         new = 0 if self.ledgers[1 - side].full else min(questions, asked.length - asked.count)
-        panel = min(questions, self._panel_width(asked, self.ledgers[1 - side]))
-        numbers = new * (asked.length + asked.answer_length) + questions * width + 4 * panel * asked.length
+        panel = min(questions, self._panel_width(side))
+        numbers = new * (asked.length + asked.answer_length) + questions * width + 3 * panel * asked.length
         memory.require(numbers * self.dtype.itemsize, what, "ask fewer questions or use a smaller size")
 
-    def _panel_width(self, asked: Ledger, other: Ledger) -> int:
-        """Questions to treat at once: never more than there are unknown directions left, while any is unknown."""
+    def _panel_width(self, side: int) -> int:
+        """Questions to treat at once: never more than there are unknown directions, while any is unknown."""
+        asked, other = self.ledgers[side], self.ledgers[1 - side]
         fits = max(1, _PANEL_BYTES // (asked.length * self.dtype.itemsize))
-        unknown = asked.length if asked.full or other.full else asked.length - asked.count
-        return min(_PANEL, fits, unknown)
+        return min(_PANEL, fits, asked.length if asked.full or other.full else asked.length - asked.count)
 
-    def _answer(self, asked: Ledger, other: Ledger, panel: Tensor, out: Tensor, outputs: slice) -> None:
-        """Add the answers to a panel of scaled questions to `out`; the panel is overwritten."""
+    def _answer(
+        self, asked: Ledger, other: Ledger, questions: Tensor, inputs: slice, outputs: slice, out: Tensor
+    ) -> None:
+        """Write the answers to one panel of questions to `out`."""
+        known = asked.full or other.full
+        # What may be remembered is worked on where it would be kept.
+        panel = empty(len(questions), asked.length, self.dtype) if known else asked.reserve(len(questions))[0]
+        peaks = _fill(panel, questions, inputs)  # w 1
         if other.full:  # the matrix is known from the other side: G q = Q_L (Y_L^T q)
-            other.add_questions(other.project_answers(panel), out, keep=outputs)
+            other.combine_questions(other.project_answers(panel) * peaks, outputs, out)
             return
-        known = asked.project(panel)  # w count
-        if not asked.full:
+        weights = asked.project(panel)  # w count
+        if not known:
             sizes = torch.linalg.vector_norm(panel, dim=1)  # w
-            asked.add_questions(known, panel, alpha=-1.0)
-            fresh = self._fresh_directions(asked, panel, sizes)  # k length
+            asked.add_questions(weights, panel, alpha=-1.0)
+            fresh, news = self._fresh_directions(asked, panel, sizes)  # k length, w k
             if len(fresh):
                 self._reveal(asked, other, fresh)
-                known = torch.cat([known, panel @ fresh.mT], dim=1)
-        asked.add_answers(known, out, keep=outputs)
+                weights = torch.cat([weights, news], dim=1)
+        asked.combine_answers(weights * peaks, outputs, out)
 
     def _reveal(self, asked: Ledger, other: Ledger, fresh: Tensor) -> None:
         """Draw the answers to orthonormal questions that are orthogonal to all earlier ones, and remember both."""
@@ -96,34 +95,33 @@ class Oracle:
         other.add_questions(other.project_answers(fresh) - other.project(answers), answers)
         asked.commit(len(fresh))
 
-    def _fresh_directions(self, asked: Ledger, left: Tensor, sizes: Tensor) -> Tensor:
-        """Orthonormal rows that, with the questions asked, span a panel of questions.
+    def _fresh_directions(self, asked: Ledger, left: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+        """Orthonormal rows that, with the questions asked, span a panel of questions; and its weights on them.
 
-        `left` is what remains of the questions after one projection and `sizes` their norms. A question counts as known
-        when less than a few rounding errors of it remain: the answer then misses that fraction, as any answer does by
-        rounding. The threshold must not be higher, because what is dropped is lost to the adjoint identity (a root of
-        eps would cost half the digits); if it is too low, a rounding error is asked as a question of its own, which
-        costs a draw but no accuracy.
+        `left` is what remains of the questions after one projection (it is overwritten) and `sizes` are their norms. A
+        question counts as known when no more than a few rounding errors of it remain: its answer then misses that
+        fraction, as any answer does by rounding. The threshold must not be higher, because what is dropped is lost to
+        the adjoint identity (a root of eps would cost half the digits); where it is too low, a rounding error is asked
+        as a question of its own, which costs a draw but no accuracy.
         """
         eps = torch.finfo(self.dtype).eps
         floor = 16 * eps * (16 + asked.count) ** 0.5 * sizes  # errors of a projection grow like the root of its terms
         alive = torch.arange(len(left))
         while len(alive):
-            basis, weights = _orthonormal(left if len(alive) == len(left) else left[alive])
-            lowest = floor[alive]
-            if bool((weights > lowest).all()):
+            basis, kept = _orthonormal(left if len(alive) == len(left) else left[alive])
+            if bool((kept > floor[alive]).all()):
                 basis, factors = self._purify(asked, basis)
-                weights = weights * factors
-                if bool((weights > lowest).all()):
-                    return basis
-            alive = alive[weights > lowest]
-        return left[:0]
+                kept = kept * factors
+                if bool((kept > floor[alive]).all()):
+                    return basis, kept[:, None] if len(left) == 1 else left @ basis.mT
+            alive = alive[kept > floor[alive]]
+        return left[:0], left[:, :0]
 
     def _purify(self, asked: Ledger, basis: Tensor) -> tuple[Tensor, Tensor]:
-        """Project an orthonormal basis once more, until nothing of the earlier questions is left in it.
+        """Project an orthonormal basis once more; also return which fraction of each row was kept.
 
         Division by small remainders magnifies what the first projection missed. A second one is enough unless it
-        removes much itself; then its result was mostly rounding and is cleaned again.
+        removes much itself; then what it left was mostly rounding and is cleaned again, or given up by the caller.
         """
         eps = torch.finfo(self.dtype).eps
         factors = torch.ones(len(basis), dtype=self.dtype)
@@ -131,15 +129,29 @@ class Oracle:
             asked.add_questions(asked.project(basis), basis, alpha=-1.0)
             basis, again = _orthonormal(basis)
             factors = factors * again
-            if bool((again > 0.5).all()) or bool((factors < eps).any()):  # the caller drops the latter
+            if bool((again > 0.5).all()) or bool((factors < eps).any()):
                 return basis, factors
 
 
+def _fill(panel: Tensor, questions: Tensor, inputs: slice) -> Tensor:
+    """Write questions, padded with zeros and scaled to a largest entry of 1, into a panel; return the scales.
+
+    The scaling keeps squares from overflowing or vanishing.
+    """
+    panel[:, : inputs.start] = 0
+    panel[:, inputs.stop :] = 0
+    peaks = torch.maximum(questions.amax(1, keepdim=True), -questions.amin(1, keepdim=True))  # w 1
+    torch.div(questions, torch.where(peaks == 0, 1, peaks), out=panel[:, inputs])
+    return peaks
+
+
 def _orthonormal(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Orthonormalise rows in order; also return how much of each row was new. Overwrites nothing."""
+    """Orthonormalise rows in order; also return how much of each was new. A single row is overwritten."""
     if len(vectors) == 1:
         size = torch.linalg.vector_norm(vectors, dim=1)
-        return vectors / torch.where(size == 0, 1, size), size
+        vectors /= torch.where(size == 0, 1, size)
+        return vectors, size
     basis, weights = torch.linalg.qr(vectors.mT)  # length w, w w
     news = weights.diagonal()
-    return (basis * torch.where(news < 0, -1, 1)).mT.contiguous(), news.abs()
+    basis *= torch.where(news < 0, -1, 1)  # as if one row after another, so that a block equals its columns
+    return basis.mT, news.abs()  # LAPACK's columns are contiguous, and so are these rows
