@@ -1,0 +1,321 @@
+"""Activations: phi, phi', phi'', Lipschitz constant, parity, mean slope, and the He scale beta of equation (7)."""
+
+import difflib
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wordsway.errors import InputError, NumericalError
+
+Elementwise: TypeAlias = Callable[[Tensor], Tensor]
+
+_ROOT_2_PI = math.sqrt(2 * math.pi)
+_TOLERANCE = 1e-13  # of a quadrature, relative to the integral of the absolute value
+
+
+@dataclass(frozen=True, repr=False)
+class Activation:
+    """An activation phi, applied to each entry of a tensor, and what the theory asks of it.
+
+    Call it for phi(x). All three functions keep shape, dtype (float32 or float64) and device, and autograd can go
+    through them wherever they are smooth.
+
+    Parameters
+    ----------
+    name
+        What results and errors call it.
+    phi, slope, curvature
+        phi, phi' and phi''. Where phi' jumps, slope is either one-sided value and curvature that of either side.
+    lipschitz
+        max |phi'|, or inf where there is none.
+    parity
+        "even" if phi(-x) = phi(x), "odd" if phi(-x) = -phi(x), None for neither.
+    kinks
+        Points other than 0 where phi' or phi'' jumps: quadrature is exact only on smooth pieces.
+    mean_slope
+        E phi'(rho) for rho ~ N(0, 1). Leave it out to have it computed, to 1e-13.
+    beta
+        The He scale, where a closed form is known; see `he_scale`.
+
+    Raises
+    ------
+    InputError
+        When built, if shapes or dtypes are not kept, a value is not finite, a derivative does not fit its function,
+        |phi'| exceeds `lipschitz`, or phi does not have `parity` (tried on points in [-4, 4]).
+    """
+
+    name: str
+    phi: Elementwise
+    slope: Elementwise
+    curvature: Elementwise
+    lipschitz: float
+    parity: Literal["even", "odd"] | None = None
+    kinks: tuple[float, ...] = ()
+    mean_slope: float = math.nan
+    beta: float | None = None
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if math.isnan(self.mean_slope):
+            object.__setattr__(self, "mean_slope", _expect(self.slope, 1.0, self))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return phi(x), entry by entry."""
+        return self.phi(x)
+
+    def __repr__(self) -> str:
+        return f"Activation({self.name!r})"
+
+    def second_moment(self, variance: float) -> float:
+        """Return E phi(rho)^2 for rho ~ N(0, variance) to 1e-13; a millisecond, or more where phi oscillates."""
+        if not (math.isfinite(variance) and variance >= 0):
+            raise InputError(f"variance must be a finite number >= 0, got {variance}")
+        return _expect(lambda x: self.phi(x) ** 2, math.sqrt(variance), self)
+
+    def he_scale(self) -> float:
+        """Return the beta > 0 of equation (7): E phi(rho)^2 = 1 for rho ~ N(0, beta).
+
+        With it, deep random features keep the size of their input from layer to layer. Closed forms are used where
+        they are given (relu 2, identity 1); otherwise variances from 2^-60 to 2^60 are scanned in factors of 4 and the
+        first crossing of 1 is bisected to rounding. That takes a tenth of a second, once for each activation.
+
+        Raises
+        ------
+        NumericalError
+            If there is no solution, as for activations bounded by 1.
+        """
+        return _solve_he(self) if self.beta is None else self.beta
+
+
+def activation(name: str | Activation) -> Activation:
+    """Return the activation of that name; an `Activation` is returned as it is.
+
+    Known are relu, tanh, gelu (exact, with erf), softplus, cos, square (x^2 / 2), identity and sigmoid.
+    """
+    if isinstance(name, Activation):
+        return name
+    known = ", ".join(ACTIVATIONS)
+    if not isinstance(name, str):
+        kind = type(name).__name__
+        raise InputError(f"activation must be one of {known}, or an Activation of your own, got {kind}")
+    if name not in ACTIVATIONS:
+        near = difflib.get_close_matches(name.lower(), ACTIVATIONS, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise InputError(f"unknown activation {name!r}: {hint}known are {known}")
+    return ACTIVATIONS[name]
+
+
+@functools.lru_cache(maxsize=64)
+def _solve_he(of: Activation) -> float:
+    """Find the smallest variance at which E phi(rho)^2 crosses 1; coming close, as cos does at 0, is no crossing."""
+    side, low = 0, 0.0  # the last variance at which the moment was clearly on one side of 1
+    reach = "2^60"
+    for exponent in range(-60, 62, 2):
+        variance = 2.0**exponent
+        try:
+            excess = of.second_moment(variance) - 1
+        except NumericalError:  # it oscillates too fast to be integrated from here on, or has kinks nobody named
+            reach = f"2^{exponent - 2} (and cannot be integrated beyond: name its kinks if it has any)"
+            break
+        now = 0 if abs(excess) < 1e-12 else int(math.copysign(1, excess))
+        if now * side < 0:
+            return _bisect(of, low, variance)
+        side, low = (now, variance) if now else (side, low)
+    stays = {-1: "below", 0: "at", 1: "above"}[side]
+    raise NumericalError(
+        f"{of.name} has no He scale: E phi(rho)^2 stays {stays} 1 for variances from 2^-60 to {reach}, so "
+        "equation (7) fixes no beta: use relu, gelu, softplus, square or identity, or rescale it in your own Activation"
+    )
+
+
+def _bisect(of: Activation, low: float, high: float) -> float:
+    """Halve an interval in which E phi(rho)^2 crosses 1 until no number is left inside."""
+    rising = of.second_moment(low) < 1
+    while low < (middle := (low + high) / 2) < high:
+        if (of.second_moment(middle) < 1) == rising:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _expect(f: Elementwise, deviation: float, of: Activation) -> float:
+    """Return E f(rho), rho ~ N(0, deviation^2): Gauss-Legendre panels, halved until two answers agree.
+
+    Panels end at the kinks and shrink around 0 at the scale of f as well as at that of rho, so that a step that is
+    narrow against the Gaussian is resolved at once.
+    """
+    if deviation == 0:
+        return f(torch.zeros(1, dtype=torch.float64, device="cpu")).item()
+    points, weights = (torch.from_numpy(part) for part in np.polynomial.legendre.leggauss(16))
+    scales = [sign * 2.0**power / deviation for power in range(-6, 9) for sign in (-1, 1)]
+    inner = [point for point in [*scales, *(kink / deviation for kink in of.kinks)] if abs(point) < 38]
+    # Beyond 38 standard deviations the density is below the smallest number; from 14 on a coarse look is enough.
+    # So the first two rounds have under 2048 points, too few for torch to start threads.
+    edges = torch.tensor(sorted({-38, *range(-14, 15), 38, *inner}), dtype=torch.float64, device="cpu")
+    before = math.inf
+    for _ in range(9):
+        half = edges.diff()[:, None] / 2  # panels 1
+        z = edges[:-1, None] + half * (1 + points)  # panels 16
+        terms = f(deviation * z) * (half * weights * torch.exp(-(z**2) / 2) / _ROOT_2_PI)  # panels 16
+        now = terms.sum().item()
+        if abs(now - before) <= _TOLERANCE * terms.abs().sum().item():
+            return now
+        before = now
+        edges = torch.cat([edges, (edges[:-1] + edges[1:]) / 2]).sort().values
+    raise NumericalError(
+        f"a Gaussian mean of {of.name} did not settle to {_TOLERANCE:g} at variance {deviation**2:.4g}: "
+        "name the points where its derivatives jump as kinks, or use a smaller variance"
+    )
+
+
+def _check(of: Activation) -> None:
+    """Refuse an activation whose parts do not fit together, before a measurement relies on them."""
+    if not (isinstance(of.name, str) and of.name):
+        raise InputError(f"name of an activation must be a word, got {of.name!r}")
+    if of.parity not in ("even", "odd", None):
+        raise InputError(f"parity must be 'even', 'odd' or None, got {of.parity!r}")
+    if not (isinstance(of.lipschitz, int | float) and of.lipschitz > 0):
+        raise InputError(f"lipschitz must be a number > 0 or inf, got {of.lipschitz}")
+    if of.beta is not None and not (math.isfinite(of.beta) and of.beta > 0):
+        raise InputError(f"beta must be a finite number > 0 or None, got {of.beta}")
+    object.__setattr__(of, "kinks", tuple(of.kinks))
+    x = 4 * torch.sin(
+        torch.arange(1, 65, dtype=torch.float64, device="cpu")
+    )  # irregular, so that no kink is likely to be hit
+    for part in ("phi", "slope", "curvature"):
+        for dtype in (torch.float32, torch.float64):
+            values = getattr(of, part)(x.to(dtype).reshape(8, 8))
+            if values.shape != (8, 8) or values.dtype != dtype:
+                got = f"{values.dtype} of shape {tuple(values.shape)}"
+                raise InputError(
+                    f"{part} of {of.name} must keep shape and dtype, got {got} from {dtype} of shape (8, 8)"
+                )
+            if not bool(torch.isfinite(values).all()):
+                raise InputError(f"{part} of {of.name} must be finite on [-4, 4], got nan or inf")
+    _check_derivative(of, x, "phi", "slope")
+    _check_derivative(of, x, "slope", "curvature")
+    steepest = of.slope(x).abs().max().item()
+    if steepest > of.lipschitz * (1 + 1e-9):
+        raise InputError(
+            f"lipschitz of {of.name} must be max |phi'|, got {of.lipschitz} but |phi'| reaches {steepest:.6g}"
+        )
+    if of.parity is not None:
+        mirrored = of.phi(-x) if of.parity == "even" else -of.phi(-x)
+        if not torch.allclose(mirrored, of.phi(x), rtol=1e-9, atol=1e-9):
+            raise InputError(f"parity of {of.name} must hold, got {of.parity!r} but phi is not: give None")
+
+
+def _check_derivative(of: Activation, x: Tensor, function: str, derivative: str) -> None:
+    """Compare a derivative with central differences; loosely, for it is there to catch wrong signs and factors."""
+    step = 1e-5
+    f, g = getattr(of, function), getattr(of, derivative)(x)
+    error = ((f(x + step) - f(x - step)) / (2 * step) - g).abs()
+    for kink in of.kinks:
+        error = torch.where((x - kink).abs() < 2 * step, 0, error)
+    if error.max().item() > 1e-3 * (1 + g.abs().max().item()):
+        worst = x[error.argmax()].item()
+        raise InputError(
+            f"{derivative} of {of.name} must be the derivative of its {function}, and is not at {worst:.4g}"
+        )
+
+
+# Named functions, not lambdas, so that activations can be sent to other processes.
+
+
+def _density(x: Tensor) -> Tensor:
+    return torch.exp(-(x**2) / 2) / _ROOT_2_PI
+
+
+def _zeros(x: Tensor) -> Tensor:
+    return torch.zeros_like(x)
+
+
+def _ones(x: Tensor) -> Tensor:
+    return torch.ones_like(x)
+
+
+def _copy(x: Tensor) -> Tensor:
+    return x.clone()  # never the argument itself: callers may write into what they get
+
+
+def _relu_slope(x: Tensor) -> Tensor:
+    return (x > 0).to(x.dtype)  # 0 at 0, as autograd has it
+
+
+def _tanh_slope(x: Tensor) -> Tensor:
+    # 1 - tanh^2 would lose every digit from |x| = 19 on; 4 s(2x) s(-2x) with the sigmoid s loses none.
+    return 4 * torch.sigmoid(2 * x) * torch.sigmoid(-2 * x)
+
+
+def _tanh_curvature(x: Tensor) -> Tensor:
+    return -2 * torch.tanh(x) * _tanh_slope(x)
+
+
+def _distribution(x: Tensor) -> Tensor:
+    return torch.erfc(x * -math.sqrt(0.5)) / 2  # Phi(x); torch.special.ndtr is 0 already at x = -9
+
+
+def _gelu(x: Tensor) -> Tensor:
+    return x * _distribution(x)
+
+
+def _gelu_slope(x: Tensor) -> Tensor:
+    near = x.clamp(-40, 40)  # the density is 0 beyond, and x^2 does not overflow
+    return _distribution(x) + near * _density(near)
+
+
+def _gelu_curvature(x: Tensor) -> Tensor:
+    near = x.clamp(-40, 40)
+    return (2 - near**2) * _density(near)
+
+
+def _softplus(x: Tensor) -> Tensor:
+    # log(1 + e^x); torch's own softplus switches to x at 20, which is 2e-9 off there.
+    return -torch.nn.functional.logsigmoid(-x)
+
+
+def _sigmoid_slope(x: Tensor) -> Tensor:
+    return torch.sigmoid(x) * torch.sigmoid(-x)
+
+
+def _sigmoid_curvature(x: Tensor) -> Tensor:
+    return -torch.tanh(x / 2) * _sigmoid_slope(x)
+
+
+def _minus_sin(x: Tensor) -> Tensor:
+    return -torch.sin(x)
+
+
+def _minus_cos(x: Tensor) -> Tensor:
+    return -torch.cos(x)
+
+
+def _half_square(x: Tensor) -> Tensor:
+    return x**2 / 2
+
+
+# max of Phi(x) + x p(x), p the density: its derivative (2 - x^2) p(x) vanishes at sqrt(2), where p = e^-1 / sqrt(2 pi).
+_GELU_LIPSCHITZ = (1 + math.erf(1)) / 2 + math.sqrt(2) * math.exp(-1) / _ROOT_2_PI
+
+# Mean slopes: Phi(rho) and the sigmoid are 1/2 plus an odd function, and x p(x), sin and x are odd.
+_ALL = (
+    Activation("relu", torch.relu, _relu_slope, _zeros, lipschitz=1.0, mean_slope=0.5, beta=2.0),
+    Activation("tanh", torch.tanh, _tanh_slope, _tanh_curvature, lipschitz=1.0, parity="odd"),
+    Activation("gelu", _gelu, _gelu_slope, _gelu_curvature, lipschitz=_GELU_LIPSCHITZ, mean_slope=0.5),
+    Activation("softplus", _softplus, torch.sigmoid, _sigmoid_slope, lipschitz=1.0, mean_slope=0.5),
+    Activation("cos", torch.cos, _minus_sin, _minus_cos, lipschitz=1.0, parity="even", mean_slope=0.0),
+    Activation(
+        "square", _half_square, _copy, _ones, lipschitz=math.inf, parity="even", mean_slope=0.0, beta=2 / math.sqrt(3)
+    ),
+    Activation("identity", _copy, _ones, _zeros, lipschitz=1.0, parity="odd", mean_slope=1.0, beta=1.0),
+    Activation("sigmoid", torch.sigmoid, _sigmoid_slope, _sigmoid_curvature, lipschitz=0.25),
+)
+ACTIVATIONS: Mapping[str, Activation] = MappingProxyType({item.name: item for item in _ALL})
