@@ -20,6 +20,7 @@ ROOMS = (
 )
 BASE = ("errors", "memory")  # any room may use these
 FRONT = ("__init__", "__main__")  # the public list and `python -m wordsway`: not rooms
+SUITES = "testing"  # the shipped conformance suites: for users' tests, so no room may need them
 
 # Rooms
 
@@ -48,6 +49,8 @@ def _complaints(room: str, imported: set[str]) -> list[str]:
     """Say which of the imports a room may not have."""
     if room == "__init__":
         allowed = {*BASE, *ROOMS} - {"cli"}
+    elif room == SUITES:
+        allowed = {SUITES, *BASE, *ROOMS} - {"cli"}
     elif room == "__main__":
         allowed = {"cli"}
     elif room in BASE:
@@ -63,7 +66,7 @@ def _modules() -> list[Path]:
 
 def test_every_module_is_in_a_room_that_the_design_knows() -> None:
     tops = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in _modules()}
-    assert tops <= {*ROOMS, *BASE, *FRONT}
+    assert tops <= {*ROOMS, *BASE, *FRONT, SUITES}
     assert {"contexts", "models"} <= tops  # the search found something
 
 
@@ -88,6 +91,8 @@ def test_rooms_import_only_from_rooms_above(path: Path) -> None:
         ("maps", "import wordsway", ["maps imports the whole package"]),
         ("lab", "from wordsway.cli import main", ["lab imports cli"]),
         ("memory", "from wordsway.contexts import normalize", ["memory imports contexts"]),
+        ("testing", "from wordsway.lab import run", []),
+        ("maps", "from wordsway.testing.gaussian import suite", ["maps imports testing"]),
         ("__init__", "from wordsway.cli import main", ["__init__ imports cli"]),
         ("__main__", "from wordsway.cli import main", []),
     ],
