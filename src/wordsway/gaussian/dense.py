@@ -12,10 +12,10 @@ from wordsway.gaussian.interface import (
     check_dtype,
     check_failure,
     check_finite,
-    check_question,
     check_scale,
     check_size,
 )
+from wordsway.gaussian.product import multiply
 
 _INFLATION = 1e-12  # covers the rounding of the float64 Gram matrix and of its eigenvalues
 _BLOCK_BYTES = 1 << 26  # of the float64 copies from which the Gram matrix is accumulated
@@ -96,9 +96,11 @@ class DenseGaussian:
         return self._scale
 
     def __matmul__(self, questions: Tensor) -> Tensor:
-        """Multiply (cols,) to (rows,) or a block (cols, b) to (rows, b); autograd passes through to the questions."""
-        check_question(questions, self.shape[1], self.dtype)
-        check_finite(questions.detach(), "questions")
+        """Multiply (cols,) to (rows,) or a block (cols, b) to (rows, b); differentiable in the questions."""
+        return multiply(self, questions)
+
+    def answer(self, questions: Tensor) -> Tensor:
+        """Answer questions that were checked; use `@`, which checks them."""
         return self._entries @ questions
 
     @property

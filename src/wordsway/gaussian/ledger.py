@@ -1,7 +1,5 @@
 """The memory of one side of a revealed matrix: orthonormal questions and their answers, kept in chunks."""
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
@@ -24,8 +22,9 @@ class Ledger:
         self.answer_length = answer_length
         self.dtype = dtype
         self.count = 0
+        self.pieces: list[tuple[Tensor, Tensor]] = []  # what is kept, as views of the filled rows of the chunks
         self._chunks: list[tuple[Tensor, Tensor]] = []
-        self._used: list[int] = []
+        self._used = 0  # rows of the last chunk that are kept
 
     @property
     def full(self) -> bool:
@@ -34,50 +33,48 @@ class Ledger:
 
     def project(self, vectors: Tensor) -> Tensor:
         """Inner products of the rows of `vectors` with the questions."""
-        return _products(vectors, [questions for questions, _ in self._filled()])  # w count
+        return _products(vectors, [questions for questions, _ in self.pieces])  # w count
 
     def project_answers(self, vectors: Tensor) -> Tensor:
         """Inner products of the rows of `vectors` with the answers."""
-        return _products(vectors, [answers for _, answers in self._filled()])  # w count
+        return _products(vectors, [answers for _, answers in self.pieces])  # w count
 
     def add_questions(self, weights: Tensor, out: Tensor, alpha: float = 1.0) -> None:
         """Add alpha times the combinations of questions that the rows of `weights` describe to `out`."""
         start = 0
-        for questions, _ in self._filled():
+        for questions, _ in self.pieces:
             out.addmm_(weights[:, start : start + len(questions)], questions, alpha=alpha)
             start += len(questions)
 
     def combine_questions(self, weights: Tensor, keep: slice, out: Tensor) -> None:
         """Write combinations of questions, of each the part `keep`."""
-        _combine(weights, [questions[:, keep] for questions, _ in self._filled()], out)
+        _combine(weights, [questions[:, keep] for questions, _ in self.pieces], out)
 
     def combine_answers(self, weights: Tensor, keep: slice, out: Tensor) -> None:
         """Write combinations of answers, of each the part `keep`."""
-        _combine(weights, [answers[:, keep] for _, answers in self._filled()], out)
+        _combine(weights, [answers[:, keep] for _, answers in self.pieces], out)
 
     def reserve(self, count: int) -> tuple[Tensor, Tensor]:
         """Hand out empty rows for `count` more questions and answers; `commit` makes them part of the memory."""
-        if not self._chunks or len(self._chunks[-1][0]) - self._used[-1] < count:
+        if not self._chunks or len(self._chunks[-1][0]) - self._used < count:
             bytes_each = (self.length + self.answer_length) * self.dtype.itemsize
             growth = min(max(_FIRST, self.count), _CHUNK_BYTES // bytes_each, self.length - self.count)
             capacity = max(count, growth)
             questions = empty(capacity, self.length, self.dtype)
             answers = empty(capacity, self.answer_length, self.dtype)
             self._chunks.append((questions, answers))
-            self._used.append(0)
+            self._used = 0
         questions, answers = self._chunks[-1]
-        first = self._used[-1]
-        return questions[first : first + count], answers[first : first + count]
+        return questions[self._used : self._used + count], answers[self._used : self._used + count]
 
     def commit(self, count: int) -> None:
         """Make the first `count` of the rows last reserved part of the memory."""
-        self._used[-1] += count
+        if self._used:
+            self.pieces.pop()
+        self._used += count
         self.count += count
-
-    def _filled(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for (questions, answers), used in zip(self._chunks, self._used, strict=True):
-            if used:
-                yield questions[:used], answers[:used]
+        questions, answers = self._chunks[-1]
+        self.pieces.append((questions[: self._used], answers[: self._used]))
 
 
 def _products(vectors: Tensor, chunks: list[Tensor]) -> Tensor:

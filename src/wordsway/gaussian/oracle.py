@@ -19,6 +19,7 @@ class Oracle:
         self.scale = scale
         self.dtype = dtype
         self.ledgers = (Ledger(cols, rows, dtype), Ledger(rows, cols, dtype))  # right questions, left questions
+        self._eps = torch.finfo(dtype).eps
         self._generator = own_generator(seed)
 
     def ask(self, side: int, questions: Tensor, inputs: slice, outputs: slice) -> Tensor:
@@ -104,32 +105,33 @@ class Oracle:
         the adjoint identity (a root of eps would cost half the digits); where it is too low, a rounding error is asked
         as a question of its own, which costs a draw but no accuracy.
         """
-        eps = torch.finfo(self.dtype).eps
-        floor = 16 * eps * (16 + asked.count) ** 0.5 * sizes  # errors of a projection grow like the root of its terms
-        alive = torch.arange(len(left))
-        while len(alive):
+        floor = 16 * self._eps * (16 + asked.count) ** 0.5  # errors of a projection grow like the root of its terms
+        floors = [floor * size for size in sizes.tolist()]
+        alive = list(range(len(left)))
+        while alive:
             basis, kept = _orthonormal(left if len(alive) == len(left) else left[alive])
-            if bool((kept > floor[alive]).all()):
+            new = [row for row, size in zip(alive, kept, strict=True) if size > floors[row]]
+            if len(new) == len(alive):
                 basis, factors = self._purify(asked, basis)
-                kept = kept * factors
-                if bool((kept > floor[alive]).all()):
-                    return basis, kept[:, None] if len(left) == 1 else left @ basis.mT
-            alive = alive[kept > floor[alive]]
+                kept = [size * factor for size, factor in zip(kept, factors, strict=True)]
+                new = [row for row, size in zip(alive, kept, strict=True) if size > floors[row]]
+                if len(new) == len(alive):
+                    return basis, left.new_tensor([kept]) if len(left) == 1 else left @ basis.mT
+            alive = new
         return left[:0], left[:, :0]
 
-    def _purify(self, asked: Ledger, basis: Tensor) -> tuple[Tensor, Tensor]:
+    def _purify(self, asked: Ledger, basis: Tensor) -> tuple[Tensor, list[float]]:
         """Project an orthonormal basis once more; also return which fraction of each row was kept.
 
         Division by small remainders magnifies what the first projection missed. A second one is enough unless it
         removes much itself; then what it left was mostly rounding and is cleaned again, or given up by the caller.
         """
-        eps = torch.finfo(self.dtype).eps
-        factors = torch.ones(len(basis), dtype=self.dtype)
+        factors = [1.0] * len(basis)
         while True:
             asked.add_questions(asked.project(basis), basis, alpha=-1.0)
             basis, again = _orthonormal(basis)
-            factors = factors * again
-            if bool((again > 0.5).all()) or bool((factors < eps).any()):
+            factors = [factor * fraction for factor, fraction in zip(factors, again, strict=True)]
+            if min(again) > 0.5 or min(factors) < self._eps:
                 return basis, factors
 
 
@@ -145,13 +147,12 @@ def _fill(panel: Tensor, questions: Tensor, inputs: slice) -> Tensor:
     return peaks
 
 
-def _orthonormal(vectors: Tensor) -> tuple[Tensor, Tensor]:
+def _orthonormal(vectors: Tensor) -> tuple[Tensor, list[float]]:
     """Orthonormalise rows in order; also return how much of each was new. A single row is overwritten."""
     if len(vectors) == 1:
-        size = torch.linalg.vector_norm(vectors, dim=1)
-        vectors /= torch.where(size == 0, 1, size)
-        return vectors, size
+        size = float(torch.linalg.vector_norm(vectors))
+        return vectors.div_(size or 1.0), [size]
     basis, weights = torch.linalg.qr(vectors.mT)  # length w, w w
     news = weights.diagonal()
     basis *= torch.where(news < 0, -1, 1)  # as if one row after another, so that a block equals its columns
-    return basis.mT, news.abs()  # LAPACK's columns are contiguous, and so are these rows
+    return basis.mT, news.abs().tolist()  # LAPACK's columns are contiguous, and so are these rows

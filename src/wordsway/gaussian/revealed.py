@@ -1,7 +1,6 @@
 """A Gaussian matrix that is revealed as it is asked and never stored."""
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,12 +10,11 @@ from wordsway.gaussian.interface import (
     check_columns,
     check_dtype,
     check_failure,
-    check_finite,
-    check_question,
     check_scale,
     check_size,
 )
 from wordsway.gaussian.oracle import Oracle
+from wordsway.gaussian.product import multiply
 
 
 class RevealedGaussian:
@@ -105,12 +103,10 @@ class RevealedGaussian:
 
         Differentiable with respect to the questions: a backward pass asks the transpose, which is remembered too.
         """
-        check_question(questions, self.shape[1], self.dtype)
-        answers: Tensor = _Product.apply(questions, self)  # type: ignore[no-untyped-call]
-        return answers
+        return multiply(self, questions)
 
-    def _answer(self, questions: Tensor) -> Tensor:
-        check_finite(questions, "questions")
+    def answer(self, questions: Tensor) -> Tensor:
+        """Answer questions that were checked; use `@`, which checks them."""
         block = questions.unsqueeze(1) if questions.ndim == 1 else questions  # cols b
         answers = self._oracle.ask(self._side, block.mT, self._inputs, self._outputs)  # b rows
         return answers[0] if questions.ndim == 1 else answers.mT
@@ -151,30 +147,3 @@ class RevealedGaussian:
         rows, cols = self.shape
         margin = math.sqrt(-2.0 * math.log(check_failure(failure)))
         return NormBound(self.scale * (math.sqrt(rows) + math.sqrt(cols) + margin), float(failure), False)
-
-
-class _Product(torch.autograd.Function):
-    """The product as a linear operation that torch can differentiate: its adjoint is the transposed question."""
-
-    @staticmethod
-    def forward(questions: Tensor, matrix: RevealedGaussian) -> Tensor:
-        return matrix._answer(questions)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, RevealedGaussian], output: Tensor) -> None:
-        ctx.matrix = inputs[1]
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return ctx.matrix.T @ gradients[0], None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
-        answers: Tensor = ctx.matrix @ tangents[0]
-        return answers
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int, None], questions: Tensor, matrix: RevealedGaussian) -> tuple[Tensor, int]:
-        batch = questions.movedim(in_dims[0], -1)  # cols [b] batch
-        answers = matrix @ batch.reshape(batch.shape[0], -1)
-        return answers.reshape(-1, *batch.shape[1:]), batch.ndim - 1
