@@ -8,7 +8,8 @@
 set -eu
 
 venv=$1
-quietly="--disable-pip-version-check --no-input --quiet --quiet" # errors are still shown
+# Quiet, though errors are still shown. Compiling all of torch takes a minute: Python compiles what is used when it is.
+options="--quiet --quiet --no-input --disable-pip-version-check --no-compile"
 
 recent() {
     "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
@@ -47,7 +48,7 @@ echo $$ >"$venv/.unfinished"
 
 echo "Setting up $venv with $("$PYTHON" --version): a few minutes the first time." >&2
 [ -x "$venv/bin/python" ] || "$PYTHON" -m venv "$venv"
-pip="$venv/bin/python -m pip install $quietly"
+pip="$venv/bin/python -m pip install $options"
 # shellcheck disable=SC2086 # the words of $pip are separate arguments
 {
     echo "Installing the pinned requirements." >&2
