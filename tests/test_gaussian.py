@@ -233,6 +233,26 @@ def test_dependent_columns_of_a_block_draw_once() -> None:
     assert matrix._oracle.ledgers[0].count == 3
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 1e-3)])
+@pytest.mark.parametrize("kind", ["powers", "graded", "kahan"])
+def test_ill_conditioned_blocks_stay_consistent(dtype: torch.dtype, tolerance: float, kind: str) -> None:
+    matrix = RevealedGaussian(250, 200, seed=2, dtype=dtype)
+    matrix @ _normal(200, 40, dtype=dtype)
+    orders = torch.arange(60, dtype=dtype)
+    if kind == "powers":  # each nearly a mixture of those before
+        block = torch.linspace(-1, 1, 200, dtype=dtype)[:, None] ** orders
+    elif kind == "graded":
+        block = _normal(200, 1, dtype=dtype) + 10 ** (-0.3 * orders) * _normal(200, 60, seed=1, dtype=dtype)
+    else:  # no column is small, yet together they nearly depend
+        mixing = torch.diag(0.3**orders) @ (torch.eye(60, dtype=dtype) - 0.95 * torch.ones(60, 60, dtype=dtype).triu(1))
+        block = _normal(200, 60, seed=1, dtype=dtype) @ mixing
+    answers = matrix @ block
+    basis = torch.cat([questions for questions, _ in matrix._oracle.ledgers[0].pieces])
+    assert float((basis @ basis.mT - torch.eye(len(basis), dtype=dtype)).abs().max()) < 50 * torch.finfo(dtype).eps
+    gap = (matrix.dense() @ block - answers).norm(dim=0) / answers.norm(dim=0)
+    assert float(gap.max()) < tolerance
+
+
 def test_a_difference_far_below_the_size_is_still_heard() -> None:
     matrix = RevealedGaussian(50, 40, seed=2)
     a, b = _normal(2, 40)
@@ -368,9 +388,10 @@ def test_seeds_give_streams_of_their_own() -> None:
     starts = {float(torch.rand((), dtype=torch.float64, generator=own_generator(seed))) for seed in seeds}
     assert len(starts) == len(seeds)
     # A context drawn from the same seed shares no numbers with the matrix.
-    plain = torch.rand(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    ours = torch.rand(1000, dtype=torch.float64, generator=own_generator(3))
-    assert not set(plain.tolist()) & set(ours.tolist())
+    for seed in (0, 3):
+        plain = torch.rand(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        ours = torch.rand(1000, dtype=torch.float64, generator=own_generator(seed))
+        assert not set(plain.tolist()) & set(ours.tolist())
 
 
 @pytest.mark.parametrize("kind", [DenseGaussian, RevealedGaussian])

@@ -10,6 +10,7 @@ from torch import Tensor
 from wordsway.errors import InputError
 
 _WORD = 0xFFFFFFFF
+_MARK = 0x77615953  # of the streams of this room
 _BLOCK = 1 << 16  # numbers drawn at a time: half a megabyte, so that the passes below stay in cache
 
 
@@ -21,9 +22,8 @@ def empty(rows: int, cols: int, dtype: torch.dtype) -> Tensor:
 def own_generator(seed: int) -> torch.Generator:
     """Make the generator of one matrix from its seed.
 
-    The seed is scrambled first, so that a context and a matrix drawn from the same small seed do not share their
-    numbers. A torch generator on the CPU takes 32 bits; the scrambling is one to one on them, so that two seeds below
-    2^32 never give the same matrix, and larger seeds are folded.
+    The seed is marked first, so that a context and a matrix drawn from the same seed do not share their numbers. A
+    torch generator on the CPU takes 32 bits: seeds below 2^32 give different matrices, larger ones are folded.
     """
     try:
         number = operator.index(seed)
@@ -34,10 +34,7 @@ def own_generator(seed: int) -> torch.Generator:
     while high not in (0, -1):
         word = (word + 0x9E3779B9 * (high & _WORD)) & _WORD
         high >>= 32
-    word ^= 0x77615953  # marks the streams of this room
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):  # xor-shifts and odd factors: one to one
-        word = ((word ^ (word >> shift)) * factor) & _WORD
-    return torch.Generator().manual_seed(word)
+    return torch.Generator().manual_seed(word ^ _MARK)
 
 
 def draw_normal(out: Tensor, scale: float, generator: torch.Generator) -> None:

@@ -43,8 +43,9 @@ class Ledger:
         """Add alpha times the combinations of questions that the rows of `weights` describe to `out`."""
         start = 0
         for questions, _ in self.pieces:
-            out.addmm_(weights[:, start : start + len(questions)], questions, alpha=alpha)
-            start += len(questions)
+            stop = start + questions.shape[0]
+            out.addmm_(weights[:, start:stop], questions, alpha=alpha)
+            start = stop
 
     def combine_questions(self, weights: Tensor, keep: slice, out: Tensor) -> None:
         """Write combinations of questions, of each the part `keep`."""
@@ -56,7 +57,7 @@ class Ledger:
 
     def reserve(self, count: int) -> tuple[Tensor, Tensor]:
         """Hand out empty rows for `count` more questions and answers; `commit` makes them part of the memory."""
-        if not self._chunks or len(self._chunks[-1][0]) - self._used < count:
+        if not self._chunks or self._chunks[-1][0].shape[0] - self._used < count:
             bytes_each = (self.length + self.answer_length) * self.dtype.itemsize
             growth = min(max(_FIRST, self.count), _CHUNK_BYTES // bytes_each, self.length - self.count)
             capacity = max(count, growth)
@@ -88,5 +89,6 @@ def _combine(weights: Tensor, chunks: list[Tensor], out: Tensor) -> None:
     start = 0
     for chunk in chunks:
         # The first product overwrites (a factor of 0 ignores what was there), the others add.
-        out.addmm_(weights[:, start : start + len(chunk)], chunk, beta=1.0 if start else 0.0)
-        start += len(chunk)
+        stop = start + chunk.shape[0]
+        out.addmm_(weights[:, start:stop], chunk, beta=1.0 if start else 0.0)
+        start = stop

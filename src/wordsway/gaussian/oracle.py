@@ -69,22 +69,43 @@ class Oracle:
         self, asked: Ledger, other: Ledger, questions: Tensor, inputs: slice, outputs: slice, out: Tensor
     ) -> None:
         """Write the answers to one panel of questions to `out`."""
-        known = asked.full or other.full
-        # What may be remembered is worked on where it would be kept.
-        panel = empty(len(questions), asked.length, self.dtype) if known else asked.reserve(len(questions))[0]
+        single = len(questions) == 1 and not (asked.full or other.full)
+        # A single new question is worked on where it will be kept.
+        panel = asked.reserve(1)[0] if single else empty(len(questions), asked.length, self.dtype)  # w length
         peaks = _fill(panel, questions, inputs)  # w 1
         if other.full:  # the matrix is known from the other side: G q = Q_L (Y_L^T q)
             other.combine_questions(other.project_answers(panel) * peaks, outputs, out)
             return
         weights = asked.project(panel)  # w count
-        if not known:
-            sizes = torch.linalg.vector_norm(panel, dim=1)  # w
-            asked.add_questions(weights, panel, alpha=-1.0)
-            fresh, news = self._fresh_directions(asked, panel, sizes)  # k length, w k
-            if len(fresh):
-                self._reveal(asked, other, fresh)
-                weights = torch.cat([weights, news], dim=1)
+        if not asked.full:
+            weights = torch.cat([weights, self._learn(asked, other, panel, weights)], dim=1)  # w count, which has grown
         asked.combine_answers(weights * peaks, outputs, out)
+
+    def _learn(self, asked: Ledger, other: Ledger, panel: Tensor, weights: Tensor) -> Tensor:
+        """Reveal what is new in a panel and return its weights on the new directions; the panel is overwritten.
+
+        A question counts as known when no more than a few rounding errors of it are left: its answer then misses that
+        fraction, as any answer does by rounding. The threshold must not be higher, because what is dropped is lost to
+        the adjoint identity (a root of eps would cost half the digits); where it is too low, a rounding error is asked
+        as a question of its own, which costs a draw but no accuracy.
+        """
+        floor = 16 * self._eps * (16 + asked.count) ** 0.5  # errors of a projection grow like the root of its terms
+        floors = [floor * size for size in torch.linalg.vector_norm(panel, dim=1).tolist()]
+        asked.add_questions(weights, panel, alpha=-1.0)
+        found = [panel[:, :0]]
+        while not asked.full:
+            left = torch.linalg.vector_norm(panel, dim=1).tolist()
+            rows = [row for row, size in enumerate(left) if size > floors[row]]
+            fresh, news = _fresh_directions(asked, panel, rows, floors)  # k length, w k
+            if not len(fresh):
+                break
+            self._reveal(asked, other, fresh)
+            found.append(news)
+            if len(panel) == 1:
+                break
+            # Questions that were set aside as dependent may have leaned on others set aside: look at them again.
+            panel.addmm_(news, fresh, alpha=-1.0)
+        return torch.cat(found, dim=1)
 
     def _reveal(self, asked: Ledger, other: Ledger, fresh: Tensor) -> None:
         """Draw the answers to orthonormal questions that are orthogonal to all earlier ones, and remember both."""
@@ -95,44 +116,6 @@ class Oracle:
         # Q (Y^T u) + (I - Q Q^T) z with two passes over Q.
         other.add_questions(other.project_answers(fresh) - other.project(answers), answers)
         asked.commit(len(fresh))
-
-    def _fresh_directions(self, asked: Ledger, left: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-        """Orthonormal rows that, with the questions asked, span a panel of questions; and its weights on them.
-
-        `left` is what remains of the questions after one projection (it is overwritten) and `sizes` are their norms. A
-        question counts as known when no more than a few rounding errors of it remain: its answer then misses that
-        fraction, as any answer does by rounding. The threshold must not be higher, because what is dropped is lost to
-        the adjoint identity (a root of eps would cost half the digits); where it is too low, a rounding error is asked
-        as a question of its own, which costs a draw but no accuracy.
-        """
-        floor = 16 * self._eps * (16 + asked.count) ** 0.5  # errors of a projection grow like the root of its terms
-        floors = [floor * size for size in sizes.tolist()]
-        alive = list(range(len(left)))
-        while alive:
-            basis, kept = _orthonormal(left if len(alive) == len(left) else left[alive])
-            new = [row for row, size in zip(alive, kept, strict=True) if size > floors[row]]
-            if len(new) == len(alive):
-                basis, factors = self._purify(asked, basis)
-                kept = [size * factor for size, factor in zip(kept, factors, strict=True)]
-                new = [row for row, size in zip(alive, kept, strict=True) if size > floors[row]]
-                if len(new) == len(alive):
-                    return basis, left.new_tensor([kept]) if len(left) == 1 else left @ basis.mT
-            alive = new
-        return left[:0], left[:, :0]
-
-    def _purify(self, asked: Ledger, basis: Tensor) -> tuple[Tensor, list[float]]:
-        """Project an orthonormal basis once more; also return which fraction of each row was kept.
-
-        Division by small remainders magnifies what the first projection missed. A second one is enough unless it
-        removes much itself; then what it left was mostly rounding and is cleaned again, or given up by the caller.
-        """
-        factors = [1.0] * len(basis)
-        while True:
-            asked.add_questions(asked.project(basis), basis, alpha=-1.0)
-            basis, again = _orthonormal(basis)
-            factors = [factor * fraction for factor, fraction in zip(factors, again, strict=True)]
-            if min(again) > 0.5 or min(factors) < self._eps:
-                return basis, factors
 
 
 def _fill(panel: Tensor, questions: Tensor, inputs: slice) -> Tensor:
@@ -156,3 +139,21 @@ def _orthonormal(vectors: Tensor) -> tuple[Tensor, list[float]]:
     news = weights.diagonal()
     basis *= torch.where(news < 0, -1, 1)  # as if one row after another, so that a block equals its columns
     return basis.mT, news.abs().tolist()  # LAPACK's columns are contiguous, and so are these rows
+
+
+def _fresh_directions(asked: Ledger, panel: Tensor, rows: list[int], floors: list[float]) -> tuple[Tensor, Tensor]:
+    """Orthonormal directions for the given rows of a panel that was projected once, and all its weights on them.
+
+    They are projected twice, because division by a small remainder magnifies what the first projection missed. Rows of
+    which less than their floor is new to the earlier rows are set aside.
+    """
+    while rows:
+        basis, first = _orthonormal(panel if len(rows) == len(panel) else panel[rows])
+        asked.add_questions(asked.project(basis), basis, alpha=-1.0)
+        basis, second = _orthonormal(basis)
+        sizes = [a * b for a, b in zip(first, second, strict=True)]
+        new = [row for row, size in zip(rows, sizes, strict=True) if size > floors[row]]
+        if len(new) == len(rows):
+            return basis, panel.new_tensor([sizes]) if len(panel) == 1 else panel @ basis.mT
+        rows = new
+    return panel[:0], panel[:, :0]
