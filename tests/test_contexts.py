@@ -14,7 +14,6 @@ from torch import Tensor
 from wordsway.contexts import (
     as_context,
     check_radius,
-    check_seed,
     check_size,
     check_word,
     check_words,
@@ -23,6 +22,7 @@ from wordsway.contexts import (
     perturb,
 )
 from wordsway.errors import InputError
+from wordsway.seeds import check_seed
 
 FLOATS = [torch.float32, torch.float64]
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from wordsway import memory
 from wordsway.errors import InputError
+from wordsway.seeds import generator
 
 Values: TypeAlias = Tensor | npt.ArrayLike
 
@@ -145,10 +146,10 @@ def gaussian_context(
     rows, columns = check_size(n, "n"), check_size(d, "d")
     if dtype not in (torch.float32, torch.float64):
         raise InputError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
-    generator = torch.Generator().manual_seed(check_seed(seed))
+    source = generator(seed, "context")
     # Three float64 copies live at once: the draw, the scaled rows and the result.
     memory.require(3 * 8 * rows * columns, f"drawing a {rows} x {columns} context", "use a smaller n or d")
-    return normalize(torch.randn(rows, columns, generator=generator, dtype=torch.float64)).to(dtype)
+    return normalize(torch.randn(rows, columns, generator=source, dtype=torch.float64)).to(dtype)
 
 
 def load_contexts(path: str | os.PathLike[str]) -> Tensor:
@@ -223,14 +224,6 @@ def check_size(value: SupportsIndex, name: str) -> int:
     if size is None or size < 1:
         raise InputError(f"{name} must be an integer >= 1, got {_describe(value)}")
     return size
-
-
-def check_seed(seed: SupportsIndex) -> int:
-    """Return a seed as an int that every generator takes: 0 <= seed < 2^63."""
-    value = _as_int(seed)
-    if value is None or not 0 <= value < 2**63:
-        raise InputError(f"seed must be an integer with 0 <= seed < 2^63, got {_describe(seed)}")
-    return value
 
 
 def _as_int(value: object) -> int | None:

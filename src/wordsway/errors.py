@@ -1,5 +1,8 @@
 """The errors of wordsway: one base with three children, so that callers can tell whose turn it is to act."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class WordswayError(Exception):
     """Anything wordsway raises on purpose; the message is one line that says what to do."""
@@ -15,3 +18,9 @@ class NumericalError(WordswayError, ArithmeticError):
 
 class MissingExtra(WordswayError, ImportError):
     """A part that is installed separately is not there: the message has the command that installs it."""
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """A hint to append to "unknown name" messages: the nearest known one, or nothing."""
+    close = difflib.get_close_matches(str(name), list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -135,8 +135,9 @@ class RevealedGaussian:
         rows, cols = self.shape
         if rows < cols:
             return self.T.dense().mT
-        self._oracle.require(self._side, cols, rows, f"the dense form of a {rows} x {cols} revealed matrix")
-        return (self @ torch.eye(cols, dtype=self.dtype)).contiguous()
+        # Each of the questions below is written once, and its answer too.
+        self._oracle.require(self._side, cols, cols + rows, f"the dense form of a {rows} x {cols} revealed matrix")
+        return self @ torch.eye(cols, dtype=self.dtype)
 
     def norm_bound(self, failure: float = 1e-9) -> NormBound:
         """The Gaussian bound scale (sqrt(rows) + sqrt(cols) + t), t = sqrt(2 log(1 / failure)).

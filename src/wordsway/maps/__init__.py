@@ -1,0 +1,18 @@
+"""Feature maps and their one-word responses."""
+
+from wordsway.maps.attention import Attention, RandomAttention
+from wordsway.maps.random_features import DeepRandomFeatures, RandomFeatures, random_feature_response
+from wordsway.maps.response import Ceiling, FeatureMap, PlainResponse, Response, respond
+
+__all__ = [
+    "Attention",
+    "Ceiling",
+    "DeepRandomFeatures",
+    "FeatureMap",
+    "PlainResponse",
+    "RandomAttention",
+    "RandomFeatures",
+    "Response",
+    "random_feature_response",
+    "respond",
+]

@@ -1,0 +1,121 @@
+"""The response of layered maps: a block of the first weight for each moving word, then layers with an activation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from wordsway import memory
+from wordsway.activations import Activation
+from wordsway.errors import NumericalError
+from wordsway.gaussian import GaussianMatrix
+from wordsway.maps.response import Ceiling, Functional, ValueAndGradient, positive_norm, relative
+
+
+class LayeredResponse:
+    """Response of phi(V_L ... phi(V_1 flat(X))) when words move together (or one alone).
+
+    Parameters
+    ----------
+    blocks : list of GaussianMatrix (k, d)
+        The columns of V_1 that each moving word is multiplied by.
+    start : Tensor (k,)
+        V_1 flat(X).
+    deeper : sequence of GaussianMatrix (k, k)
+        V_2, ..., V_L.
+
+    Notes
+    -----
+    A value asks one question of every layer, its gradient one more of every transpose. Questions are differences from
+    the features of X itself, so that small moves keep their digits.
+    """
+
+    # Each start adds its own questions to every layer's memory, and the landscape is gentle: one is enough.
+    random_starts = 1
+
+    def __init__(
+        self,
+        blocks: list[GaussianMatrix],
+        start: Tensor,
+        deeper: Sequence[GaussianMatrix],
+        phi: Activation,
+        together: bool = False,
+    ) -> None:
+        self.blocks = blocks
+        self.deeper = list(deeper)
+        self.phi = phi
+        d = blocks[0].shape[1]
+        self.shape = (len(blocks), d) if together else (d,)
+        self.batch = ()
+        self.like = start.new_empty(0)
+        self.starts = [start.unsqueeze(-1)]  # k 1, pre-activations of X by layer
+        for layer in self.deeper:
+            self.starts.append(layer @ phi(self.starts[-1]))
+        self.base = phi(self.starts[-1])  # k 1
+        self.norm = positive_norm(self.base)
+
+    def _forward(self, delta: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Pre-activations by layer and the change of the features, all (k, B)."""
+        moves = delta.to(self.like).reshape(-1, len(self.blocks), self.shape[-1])  # B m d
+        needed = 4 * len(self.starts) * self.starts[0].numel() * moves.shape[0] * moves.element_size()
+        memory.require(needed, "the features of a batch of perturbations", "ask fewer perturbations at once")
+        shift = self.blocks[0] @ moves[:, 0].mT
+        for slot, block in enumerate(self.blocks[1:], 1):
+            shift = shift + block @ moves[:, slot].mT
+        reached = []
+        for layer, start in enumerate(self.starts):
+            reached.append(start + shift)
+            change = self.phi(reached[-1]) - self.phi(start)
+            if layer < len(self.deeper):
+                shift = self.deeper[layer] @ change
+        if not bool(torch.isfinite(change).all()):
+            raise NumericalError("the features of a perturbed context are not finite: use a smaller radius")
+        return reached, change
+
+    def _backward(self, reached: list[Tensor], above: Tensor, delta: Tensor) -> Tensor:
+        """Gradient in Delta from the gradient in the features, (k, B)."""
+        back = above * self.phi.slope(reached[-1])
+        for layer, at in zip(reversed(self.deeper), reversed(reached[:-1]), strict=True):
+            back = (layer.T @ back) * self.phi.slope(at)
+        pulled = [(block.T @ back).mT for block in self.blocks]  # each B d
+        return torch.stack(pulled, dim=1).reshape(delta.shape)
+
+    def _lead(self, delta: Tensor) -> torch.Size:
+        return delta.shape[: delta.ndim - len(self.shape)]
+
+    def features(self, delta: Tensor) -> Tensor:
+        _, change = self._forward(delta)
+        return (self.base + change).mT.reshape(self._lead(delta) + self.base.shape[:1])
+
+    def change(self, delta: Tensor, gradient: bool = True) -> ValueAndGradient:
+        reached, change = self._forward(delta)
+        square = (change * change).sum(0)
+        slope = self._backward(reached, 2 * change, delta) if gradient else None
+        return relative(square.reshape(self._lead(delta)), slope, self.norm)
+
+    def inner(self, u: Tensor) -> Functional:
+        weights = u.to(self.base).reshape(-1, 1)  # k 1
+        base = (weights * self.base).sum()
+
+        def functional(delta: Tensor) -> ValueAndGradient:
+            reached, change = self._forward(delta)
+            value = base + (weights * change).sum(0)
+            slope = self._backward(reached, weights.expand_as(change), delta)
+            return value.reshape(self._lead(delta)), slope
+
+        return functional
+
+    def ceiling(self, radius: float, effort: str = "quick") -> Ceiling | None:
+        """Lipschitz constants times norms: |phi|_Lip^L |V_L| ... |V_2| sum_l |V_1's block l| r / |phi(X)|."""
+        if math.isinf(self.phi.lipschitz):
+            return None
+        share = 1e-9 / (len(self.blocks) + len(self.deeper))
+        first = [block.norm_bound(share) for block in self.blocks]
+        later = [layer.norm_bound(share) for layer in self.deeper]
+        reach = radius * sum(bound.value for bound in first) * math.prod(bound.value for bound in later)
+        value = reach * self.phi.lipschitz ** len(self.starts) / self.norm
+        failure = sum(bound.failure for bound in first + later)
+        return Ceiling(torch.as_tensor(value).to(self.like), "Lipschitz constants and norms", failure)

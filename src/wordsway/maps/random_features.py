@@ -1,0 +1,251 @@
+"""Random features (1) and deep random features (6): layers of Gaussian weights that are asked, not stored.
+
+The maps here stay consistent over words and contexts: every question goes to the same weights, revealed as they are
+asked. `random_feature_response` is the cheap form for one context and one word, which draws only what these need.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wordsway.activations import Activation, activation
+from wordsway.contexts import as_context, check_size, check_word, check_words
+from wordsway.errors import InputError
+from wordsway.gaussian import DenseGaussian, GaussianMatrix, RevealedGaussian
+from wordsway.maps.layers import LayeredResponse
+from wordsway.maps.response import Response, StackedResponse
+from wordsway.seeds import derive, generator
+
+
+class RandomFeatures:
+    """Random features (1): phi(V flat(X)), V of k x nd independent N(0, 1/(nd)) entries.
+
+    Parameters
+    ----------
+    n, d : int
+        Words in a context, and their dimension.
+    k : int, optional
+        Number of features; n d if left out.
+    activation : str or Activation
+        The function applied to each entry.
+    seed : int
+        Seed of V.
+    weight : array (k, n d), optional
+        V itself, stored, instead of revealing a random one as it is asked.
+    dtype : torch.dtype
+        Of V and of the features, when V is random.
+
+    Notes
+    -----
+    V is never stored: T products with it cost O((k + nd) T^2) time and O((k + nd) T) memory. Asking reveals, so a map
+    remembers its questions; the numbers of a run depend on their order, their law does not.
+    """
+
+    batched = True
+
+    def __init__(
+        self,
+        n: int,
+        d: int,
+        k: int | None = None,
+        activation: str | Activation = "relu",
+        seed: int = 0,
+        weight: Any = None,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
+        weights = None if weight is None else [weight]
+        self._layers = _Layers(n, d, 1, k, activation, seed, weights, dtype, he=False)
+        self.n, self.d, self.k, self.activation = self._layers.n, self._layers.d, self._layers.k, self._layers.phi
+        self.dtype = self._layers.dtype
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Features of contexts, (..., n, d) -> (..., k); one product with V for each context."""
+        return self._layers(X)
+
+    def respond(self, X: Tensor, word: int | Sequence[int], together: bool = False) -> Response:
+        """The response through the columns of V that belong to the word."""
+        return self._layers.respond(X, word, together)
+
+
+class DeepRandomFeatures:
+    """Deep random features (6): phi(V_L phi(... phi(V_1 flat(X)))), V_1: N(0, beta/(nd)), V_l: k x k, N(0, beta/k).
+
+    beta solves (7), E phi(rho)^2 = 1 for rho ~ N(0, beta), so that every layer keeps the scale of its features.
+
+    Parameters
+    ----------
+    n, d : int
+        Words in a context, and their dimension.
+    depth : int
+        Number of layers L >= 1.
+    k : int, optional
+        Width of every layer; n d if left out.
+    activation : str or Activation
+        The function applied to each entry; (7) must have a solution for it.
+    seed : int
+        Seed of all weights.
+    weights : sequence of arrays, optional
+        V_1 (k, n d), V_2 (k, k), ..., stored, instead of random ones revealed as they are asked.
+    dtype : torch.dtype
+        Of the weights and features, when the weights are random.
+
+    Notes
+    -----
+    T evaluations cost O((nd + L k) T^2) time and O((nd + L k) T) memory.
+    """
+
+    batched = True
+
+    def __init__(
+        self,
+        n: int,
+        d: int,
+        depth: int,
+        k: int | None = None,
+        activation: str | Activation = "relu",
+        seed: int = 0,
+        weights: Sequence[Any] | None = None,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
+        self._layers = _Layers(n, d, depth, k, activation, seed, weights, dtype, he=True)
+        self.n, self.d, self.k, self.activation = self._layers.n, self._layers.d, self._layers.k, self._layers.phi
+        self.depth, self.dtype = len(self._layers.weights), self._layers.dtype
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Features of contexts, (..., n, d) -> (..., k)."""
+        return self._layers(X)
+
+    def respond(self, X: Tensor, word: int | Sequence[int], together: bool = False) -> Response:
+        """The response through the columns of V_1 that belong to the word, and the later layers."""
+        return self._layers.respond(X, word, together)
+
+
+class _Layers:
+    """Gaussian layers with an activation after each; what both maps are made of."""
+
+    def __init__(
+        self,
+        n: int,
+        d: int,
+        depth: int,
+        k: int | None,
+        phi: str | Activation,
+        seed: int,
+        weights: Sequence[Any] | None,
+        dtype: torch.dtype,
+        he: bool,
+    ) -> None:
+        self.n, self.d = check_size(n, "n"), check_size(d, "d")
+        self.phi = activation(phi)
+        inputs = self.n * self.d
+        depth = check_size(depth, "depth")
+        self.k = inputs if k is None else check_size(k, "k")
+        self.weights: list[GaussianMatrix]
+        if weights is None:
+            self.weights = _draw(inputs, self.k, depth, self.phi.he_scale() if he else 1.0, seed, dtype)
+        else:
+            self.weights = _stored(weights, inputs, depth, k)
+            self.k = self.weights[0].shape[0]
+        self.dtype = self.weights[0].dtype
+
+    def __call__(self, X: Tensor) -> Tensor:
+        self._check(X)
+        hidden = X.to(self.dtype).reshape(-1, self.n * self.d).mT  # nd B
+        for weight in self.weights:
+            hidden = self.phi(weight @ hidden)
+        return hidden.mT.reshape(X.shape[:-2] + hidden.shape[:1])
+
+    def respond(self, X: Tensor, word: int | Sequence[int], together: bool) -> Response:
+        self._check(X)
+        if not isinstance(word, int) and not together:
+            return StackedResponse([self.respond(X, w, together=False) for w in word])
+        words = (word,) if isinstance(word, int) else tuple(word)
+        start = self.weights[0] @ X.to(self.dtype).reshape(-1)
+        blocks = [self.weights[0].columns(w * self.d, (w + 1) * self.d) for w in words]
+        return LayeredResponse(blocks, start, self.weights[1:], self.phi, together=together)
+
+    def _check(self, X: Tensor) -> None:
+        if tuple(X.shape[-2:]) != (self.n, self.d):
+            got = " x ".join(map(str, X.shape[-2:]))
+            raise InputError(f"this map reads contexts of n x d = {self.n} x {self.d}, got {got}")
+
+
+def _draw(
+    inputs: int, k: int, depth: int, beta: float, seed: int, dtype: torch.dtype
+) -> list[GaussianMatrix]:
+    """Layers to be revealed; `inputs` is what the first one reads of the context."""
+    first = RevealedGaussian(k, inputs, math.sqrt(beta / inputs), derive(seed, "layer 1"), dtype)
+    return [first, *_deeper(k, depth, beta, seed, dtype)]
+
+
+def _deeper(k: int, depth: int, beta: float, seed: int, dtype: torch.dtype) -> list[GaussianMatrix]:
+    seeds = [derive(seed, f"layer {layer}") for layer in range(2, depth + 1)]
+    return [RevealedGaussian(k, k, math.sqrt(beta / k), s, dtype) for s in seeds]
+
+
+def _stored(weights: Sequence[Any], inputs: int, depth: int, k: int | None) -> list[GaussianMatrix]:
+    """Given weights, whose shapes must chain."""
+    if len(weights) != depth:
+        raise InputError(f"weights must be one matrix for each of the {depth} layers, got {len(weights)}")
+    layers = [DenseGaussian.of(torch.as_tensor(weight)) for weight in weights]
+    width = layers[0].shape[0] if k is None else k
+    for number, layer in enumerate(layers, 1):
+        expected = (width, inputs if number == 1 else width)
+        if layer.shape != expected:
+            got = " x ".join(map(str, layer.shape))
+            raise InputError(f"the weight of layer {number} must be {expected[0]} x {expected[1]} (k x in), got {got}")
+    return list(layers)
+
+
+def random_feature_response(
+    X: Any,
+    word: int | Sequence[int] = 0,
+    depth: int | None = None,
+    k: int | None = None,
+    activation: str | Activation = "relu",
+    seed: int = 0,
+) -> Response:
+    """The response of (deep) random features at one context along one word, drawing only what these need.
+
+    V flat(X^i(Delta)) = V_rest x_rest + V_i (x_i + Delta), where V_rest x_rest is a vector of independent
+    N(0, |x_rest|^2 / (nd)) entries and V_i is k x d: exact in law for one context and one word (or several words that
+    move together), and of no use for comparing words or contexts, since each call draws its own weights.
+
+    Parameters
+    ----------
+    X : array (n, d)
+        The context; its dtype is that of the computation.
+    word : int or sequence of int
+        The word that moves, or the words that move together.
+    depth : int, optional
+        None for `RandomFeatures`; L for `DeepRandomFeatures` of L layers.
+    k, activation, seed
+        As there.
+
+    Notes
+    -----
+    T evaluations cost O((k + d) T^2) time and O((k + d) T) memory a layer; nothing of size n d is allocated.
+    """
+    from wordsway.activations import activation as named
+
+    context = as_context(X)
+    n, d = context.shape
+    together = not isinstance(word, int)
+    words = tuple(check_words(n, word)) if isinstance(word, Sequence) else (check_word(n, word),)
+    phi = named(activation)
+    beta = 1.0 if depth is None else phi.he_scale()
+    layers = 1 if depth is None else check_size(depth, "depth")
+    width = n * d if k is None else check_size(k, "k")
+    scale = math.sqrt(beta / (n * d))
+    block = RevealedGaussian(width, len(words) * d, scale, derive(seed, "layer 1"), context.dtype)
+    moving = context[list(words)]  # m d
+    rest = math.sqrt(max(float((context * context).sum() - (moving * moving).sum()), 0.0)) if len(words) < n else 0.0
+    start = torch.randn(width, generator=generator(seed, "other words"), dtype=context.dtype) * (scale * rest)
+    start += block @ moving.reshape(-1)
+    blocks = [block.columns(slot * d, (slot + 1) * d) for slot in range(len(words))]
+    return LayeredResponse(blocks, start, _deeper(width, layers, beta, seed, context.dtype), phi, together=together)

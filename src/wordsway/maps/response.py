@@ -1,0 +1,264 @@
+"""The central seam: a feature map's response along one word, and the plain response that any callable has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from wordsway import memory
+from wordsway.contexts import as_context, check_word, check_words, perturb
+from wordsway.errors import InputError, NumericalError
+
+FeatureMap: TypeAlias = Callable[[Tensor], Tensor]
+ValueAndGradient: TypeAlias = tuple[Tensor, Tensor | None]
+Functional: TypeAlias = Callable[[Tensor], ValueAndGradient]
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """A certified upper bound on the relative change over a ball, one value for each word asked.
+
+    Attributes
+    ----------
+    value : Tensor
+        The bounds, of the shape of `Response.batch`.
+    kind : str
+        What the bound rests on, for example "lipschitz" or "dual certificate".
+    failure : float
+        Probability, over the weights, that the bound is wrong: 0 when it is deterministic.
+    """
+
+    value: Tensor
+    kind: str
+    failure: float = 0.0
+
+
+@runtime_checkable
+class Response(Protocol):
+    """What moves when words of one context move: Delta -> phi(X^i(Delta)).
+
+    A perturbation has the shape `shape`: (d,) for one word, (W, d) for W words that move each on its own, (m, d) for m
+    words that move together. Every method takes a batch of them, (..., *shape), and gives one value for each: `batch`
+    is () for one word or for words together, and (W,) for words on their own.
+    """
+
+    shape: tuple[int, ...]
+    batch: tuple[int, ...]
+    like: Tensor
+
+    def features(self, delta: Tensor) -> Tensor:
+        """Features of the perturbed contexts, (..., *batch, *feature shape)."""
+
+    def change(self, delta: Tensor, gradient: bool = True) -> ValueAndGradient:
+        """Relative changes |phi(X^i(Delta)) - phi(X)| / |phi(X)|, and their gradients in Delta (0 where it is 0)."""
+
+    def inner(self, u: Tensor) -> Functional:
+        """The functional Delta -> <u, phi(X^i(Delta))> with its gradient; u has the shape of phi(X)."""
+
+    def ceiling(self, radius: float, effort: str = "quick") -> Ceiling | None:
+        """A certified bound on `change` over |Delta| <= radius, or None where none is known."""
+
+
+def respond(phi: FeatureMap, X: Any, word: int | Sequence[int], together: bool = False) -> Response:
+    """The response of a map at a context along a word, the fast one where the map has it.
+
+    Parameters
+    ----------
+    phi : callable
+        Features of a context, (n, d) -> any shape. If it has a method `respond(X, words, together)`, that is used and
+        must return a `Response`; otherwise the map is evaluated in full at each Delta and differentiated by autograd.
+        A map that takes contexts with leading batch dimensions may say so by an attribute `batched = True`.
+    X : array (n, d)
+        The context.
+    word : int or sequence of int
+        A position, or several: each moves on its own unless `together`.
+    together : bool
+        Whether several words move at once (Remark 4.2 of the paper).
+    """
+    if not callable(phi):
+        raise InputError(f"a map must be callable on a context, got {type(phi).__name__}: pass a function or a map")
+    context = as_context(X)
+    several = isinstance(word, Sequence) and not isinstance(word, str)
+    position = tuple(check_words(len(context), word)) if several else check_word(len(context), word)  # type: ignore[arg-type]
+    own = getattr(phi, "respond", None)
+    if own is None:
+        return PlainResponse(phi, context, position, together)
+    response = own(context, position, together)
+    if not isinstance(response, Response):
+        raise InputError(f"{type(phi).__name__}.respond must return a Response, got {type(response).__name__}")
+    return response
+
+
+def layout(d: int, word: int | Sequence[int], together: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """`shape` and `batch` of a response along `word`."""
+    if isinstance(word, int):
+        return ((1, d), ()) if together else ((d,), ())
+    return ((len(word), d), () if together else (len(word),))
+
+
+def positive_norm(features: Tensor) -> float:
+    """|phi(X)|, which must be finite and positive for a relative change to exist."""
+    norm = float(torch.linalg.vector_norm(features))
+    if not math.isfinite(norm):
+        raise NumericalError("phi(X) is not finite, so its relative change is undefined: rescale the context or the map")
+    if norm == 0.0:
+        raise NumericalError("phi(X) is zero, so its relative change is undefined: choose another context or map")
+    return norm
+
+
+def relative(square: Tensor, gradient: Tensor | None, norm: float) -> ValueAndGradient:
+    """Relative change and gradient from the squared change and its gradient; the gradient is 0 where the change is."""
+    change = square.clamp_min(0).sqrt()
+    if gradient is None:
+        return change / norm, None
+    down = torch.where(change > 0, 0.5 / norm / change.clamp_min(torch.finfo(change.dtype).tiny), 0.0)
+    return change / norm, gradient * down.reshape(down.shape + (1,) * (gradient.ndim - down.ndim))
+
+
+class AutogradResponse:
+    """Everything a response needs, from its differentiable `features` alone.
+
+    Cost: one evaluation of the features for a value, about three with its gradient.
+    """
+
+    def __init__(self, features: FeatureMap, base: Tensor, shape: tuple[int, ...], batch: tuple[int, ...]) -> None:
+        self._features = features
+        self._base = base
+        self._norm = positive_norm(base)
+        self.shape = shape
+        self.batch = batch
+        self.like = base.new_empty(0)
+
+    def features(self, delta: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self._features(delta)
+
+    def change(self, delta: Tensor, gradient: bool = True) -> ValueAndGradient:
+        def square(moved: Tensor) -> Tensor:
+            difference = self._features(moved) - self._base
+            return (difference * difference).flatten(moved.ndim - len(self.shape) + len(self.batch)).sum(-1)
+
+        return relative(*differentiate(square, delta, gradient), self._norm)
+
+    def inner(self, u: Tensor) -> Functional:
+        weights = u.to(self._base).reshape(-1)
+
+        def functional(delta: Tensor) -> ValueAndGradient:
+            lead = delta.ndim - len(self.shape) + len(self.batch)
+            return differentiate(lambda moved: self._features(moved).flatten(lead) @ weights, delta, True)
+
+        return functional
+
+    def ceiling(self, radius: float, effort: str = "quick") -> Ceiling | None:
+        return None
+
+
+def differentiate(function: FeatureMap, delta: Tensor, gradient: bool) -> ValueAndGradient:
+    """Values of a function of each Delta in a batch and, if wanted, the gradients by autograd."""
+    if not gradient:
+        with torch.no_grad():
+            return function(delta), None
+    with torch.enable_grad():
+        moved = delta.detach().requires_grad_(True)
+        value = function(moved)
+        if not value.requires_grad:
+            raise InputError("a map must depend on the context through torch operations, got features without gradient")
+        (slope,) = torch.autograd.grad(value.sum(), moved)
+    return value.detach(), slope
+
+
+class PlainResponse:
+    """The response of any callable: the map itself at each perturbed context, differentiated by autograd.
+
+    Cost: a full evaluation of the map for each Delta; the reference that every fast response is checked against.
+    """
+
+    def __init__(self, phi: FeatureMap, X: Tensor, word: int | Sequence[int], together: bool = False) -> None:
+        self._phi = phi
+        self._context = X
+        self._word = word
+        self._together = together
+        self.shape, self.batch = layout(X.shape[1], word, together)
+        self.like = X.new_empty(0)
+        with torch.no_grad():
+            base = self._evaluate(X)
+        if not base.is_floating_point():
+            raise InputError(f"a map must return real floating-point features, got {base.dtype}")
+        self._autograd = AutogradResponse(self._at, base, self.shape, self.batch)
+
+    def features(self, delta: Tensor) -> Tensor:
+        return self._autograd.features(delta)
+
+    def change(self, delta: Tensor, gradient: bool = True) -> ValueAndGradient:
+        return self._autograd.change(delta, gradient)
+
+    def inner(self, u: Tensor) -> Functional:
+        return self._autograd.inner(u)
+
+    def ceiling(self, radius: float, effort: str = "quick") -> Ceiling | None:
+        return None
+
+    def _at(self, delta: Tensor) -> Tensor:
+        n, d = self._context.shape
+        memory.require(
+            delta.numel() * n * delta.element_size(), "the perturbed contexts of a batch", "ask fewer perturbations at once"
+        )
+        if self._together or not self.batch:
+            contexts = perturb(self._context, self._word, delta)  # ... n d
+            lead = contexts.shape[:-2]
+        else:
+            moved = [perturb(self._context, w, delta[..., s, :]) for s, w in enumerate(self._words())]
+            contexts = torch.stack(moved, dim=-3)  # ... W n d
+            lead = contexts.shape[:-2]
+        flat = contexts.reshape(-1, n, d)
+        if getattr(self._phi, "batched", False):
+            values = self._evaluate(flat)
+        else:
+            values = torch.stack([self._evaluate(one) for one in flat])
+        return values.reshape(lead + values.shape[1:])
+
+    def _words(self) -> Sequence[int]:
+        return (self._word,) if isinstance(self._word, int) else self._word
+
+    def _evaluate(self, X: Tensor) -> Tensor:
+        features = self._phi(X)
+        if not isinstance(features, Tensor):
+            raise InputError(f"a map must return a torch tensor, got {type(features).__name__}")
+        return features
+
+
+class StackedResponse:
+    """Several one-word responses as one response along words that move each on its own."""
+
+    def __init__(self, parts: Sequence[Response]) -> None:
+        self.parts = list(parts)
+        self.shape = (len(parts), *parts[0].shape)
+        self.batch = (len(parts),)
+        self.like = parts[0].like
+
+    def features(self, delta: Tensor) -> Tensor:
+        return torch.stack([part.features(delta[..., s, :]) for s, part in enumerate(self.parts)], dim=delta.ndim - 2)
+
+    def change(self, delta: Tensor, gradient: bool = True) -> ValueAndGradient:
+        return self._stack([part.change(delta[..., s, :], gradient) for s, part in enumerate(self.parts)])
+
+    def inner(self, u: Tensor) -> Functional:
+        functionals = [part.inner(u) for part in self.parts]
+        return lambda delta: self._stack([f(delta[..., s, :]) for s, f in enumerate(functionals)])
+
+    def ceiling(self, radius: float, effort: str = "quick") -> Ceiling | None:
+        found = [part.ceiling(radius, effort) for part in self.parts]
+        known = [ceiling for ceiling in found if ceiling is not None]
+        if len(known) < len(found):
+            return None
+        return Ceiling(torch.stack([c.value for c in known]), known[0].kind, sum(c.failure for c in known))
+
+    @staticmethod
+    def _stack(answers: list[ValueAndGradient]) -> ValueAndGradient:
+        slopes = [slope for _, slope in answers if slope is not None]
+        return torch.stack([value for value, _ in answers], dim=-1), torch.stack(slopes, dim=-2) if slopes else None

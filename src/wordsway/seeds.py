@@ -1,0 +1,34 @@
+"""Randomness from a seed and a purpose, so that a context and a weight drawn with one seed never share their numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from typing import SupportsIndex
+
+import torch
+
+from wordsway.errors import InputError
+
+
+def check_seed(seed: SupportsIndex) -> int:
+    """Return a seed as an int that every generator takes: 0 <= seed < 2^63."""
+    try:
+        value = -1 if isinstance(seed, bool) else operator.index(seed)
+    except (TypeError, ValueError):
+        value = -1
+    if not 0 <= value < 2**63:
+        shown = " ".join(repr(seed).split())[:40]
+        raise InputError(f"seed must be an integer with 0 <= seed < 2^63, got {shown}")
+    return value
+
+
+def derive(seed: SupportsIndex, purpose: str) -> int:
+    """A seed of its own for one purpose: the same every time, unrelated to those of other purposes."""
+    digest = hashlib.sha256(f"{check_seed(seed)}/{purpose}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def generator(seed: SupportsIndex, purpose: str) -> torch.Generator:
+    """A generator of its own for one purpose; nothing global is read or set."""
+    return torch.Generator().manual_seed(derive(seed, purpose))
