@@ -1,0 +1,123 @@
+"""The law of what is revealed is that of a stored Gaussian matrix, also when questions depend on answers."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from wordsway.gaussian import DenseGaussian, GaussianMatrix, RevealedGaussian
+from wordsway.gaussian.draws import draw_normal, own_generator
+
+
+def _normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(500 + seed))
+
+
+def _same_law(one: Any, two: Any) -> bool:
+    return bool(stats.ks_2samp(np.asarray(one), np.asarray(two)).pvalue > 1e-3)
+
+
+def _reveal_by_unit_vectors(matrix: RevealedGaussian, seed: int) -> Tensor:
+    """Ask for rows and columns in random order until every entry was answered, and read the entries off the answers."""
+    rows, cols = matrix.shape
+    found = torch.full((rows, cols), math.nan, dtype=matrix.dtype)
+    order = torch.randperm(rows + cols, generator=torch.Generator().manual_seed(seed))
+    for number in order.tolist():
+        if not found.isnan().any():
+            break
+        if number < rows:
+            found[number] = matrix.T @ torch.eye(rows, dtype=matrix.dtype)[number]
+        else:
+            found[:, number - rows] = matrix @ torch.eye(cols, dtype=matrix.dtype)[number - rows]
+    return found
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_unit_vectors_reveal_independent_normal_entries(dtype: torch.dtype) -> None:
+    found = _reveal_by_unit_vectors(RevealedGaussian(60, 50, scale=0.3, seed=5, dtype=dtype), seed=1).double() / 0.3
+    assert stats.kstest(found.numpy().ravel(), "norm").pvalue > 1e-3
+    # Sums along rows, columns and random signs are normal too, which correlated entries would spoil.
+    signs = _normal(60, 50, seed=2).sign()
+    for sums in (found.sum(1) / 50**0.5, found.sum(0) / 60**0.5, (found * signs).sum(1) / 50**0.5):
+        assert stats.kstest(sums.numpy(), "norm").pvalue > 1e-3
+
+
+def test_unit_vectors_reveal_the_singular_values_of_a_dense_matrix() -> None:
+    revealed, dense = [], []
+    for seed in range(150):
+        revealed.append(torch.linalg.svdvals(_reveal_by_unit_vectors(RevealedGaussian(12, 9, seed=seed), seed)))
+        dense.append(torch.linalg.svdvals(DenseGaussian(12, 9, seed=seed + 10_000).dense()))
+    for rank in (0, 4, 8):
+        assert _same_law([values[rank] for values in revealed], [values[rank] for values in dense])
+
+
+def test_adaptive_power_iteration_finds_the_top_singular_value_of_a_dense_matrix() -> None:
+    def top(matrix: GaussianMatrix) -> float:
+        q = _normal(30)
+        for _ in range(8):
+            y = matrix @ (q / q.norm())
+            q = matrix.T @ (y / y.norm())
+        return float(q.norm())
+
+    revealed = [top(RevealedGaussian(40, 30, seed=seed)) for seed in range(150)]
+    dense = [top(DenseGaussian(40, 30, seed=seed + 10_000)) for seed in range(150)]
+    assert _same_law(revealed, dense)
+
+
+def test_adaptive_questions_leave_the_entries_independent() -> None:
+    entries = []
+    for seed in range(400):
+        matrix = RevealedGaussian(4, 3, seed=seed)
+        question = torch.ones(3, dtype=torch.float64)
+        for _ in range(2):  # what is asked next depends on the answers so far, not linearly
+            answer = matrix.T @ (matrix @ question).sign()
+            question = answer.abs().sqrt()
+        entries.append(matrix.dense().ravel())
+    table = torch.stack(entries)  # draws entries
+    assert stats.kstest(table.numpy().ravel(), "norm").pvalue > 1e-3
+    scores = (table.mT @ table / 400 - torch.eye(12)) * 400**0.5  # standard normal off the diagonal
+    off = scores[~torch.eye(12, dtype=torch.bool)]
+    assert float(off.abs().max()) < 4.5
+    assert float((table.mean(0) * 400**0.5).abs().max()) < 4.5
+
+
+def test_norm_bound_of_a_revealed_matrix_fails_no_more_often_than_it_says() -> None:
+    bound = RevealedGaussian(12, 9, scale=2.0).norm_bound(0.3)
+    assert bound.value == pytest.approx(2 * (12**0.5 + 3 + math.sqrt(2 * math.log(1 / 0.3))), rel=1e-12)
+    assert (bound.failure, bound.exact) == (0.3, False)
+    norms = [
+        float(torch.linalg.matrix_norm(RevealedGaussian(12, 9, scale=2.0, seed=s).dense(), ord=2)) for s in range(200)
+    ]
+    assert sum(norm > bound.value for norm in norms) <= 0.3 * 200
+    assert max(norms) > 0.6 * bound.value  # not idle either
+    assert RevealedGaussian(12, 9).columns(2, 4).norm_bound(0.3).value < RevealedGaussian(12, 9).norm_bound(0.3).value
+    assert RevealedGaussian(12, 9).norm_bound(1e-9).value > RevealedGaussian(12, 9).norm_bound(1e-3).value
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_draws_are_normal_at_every_count(dtype: torch.dtype) -> None:
+    generator = own_generator(1)
+    for count in (1, 2, 15, 70_001):
+        out = torch.full((count,), math.nan, dtype=dtype)
+        draw_normal(out, 3.0, generator)
+        assert out.isfinite().all()
+    scaled = out.double() / 3
+    assert stats.kstest(scaled.numpy(), "norm").pvalue > 1e-3
+    lags = [1, 2, 1 << 14, 1 << 15, 35_000]
+    for lag in lags:  # neighbours and the two halves of a block are uncorrelated
+        assert abs(float((scaled[lag:] * scaled[:-lag]).mean())) < 4.5 / (70_001 - lag) ** 0.5
+
+
+def test_seeds_give_streams_of_their_own() -> None:
+    seeds = [*range(2000), 2**32, 2**32 + 1, 2**33, 2**64 + 5, 10**30, -1, -2, -(2**40)]
+    starts = {float(torch.rand((), dtype=torch.float64, generator=own_generator(seed))) for seed in seeds}
+    assert len(starts) == len(seeds)
+    # A context drawn from the same seed shares no numbers with the matrix.
+    for seed in (0, 3):
+        plain = torch.rand(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        ours = torch.rand(1000, dtype=torch.float64, generator=own_generator(seed))
+        assert not set(plain.tolist()) & set(ours.tolist())
