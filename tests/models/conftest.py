@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import wordsway.models.reviews as reviews_module
+import wordsway.models.library as library_module
 from wordsway.models import offline
 
 REAL_REVIEWS = offline.locate(offline.REVIEWS)
@@ -60,7 +60,7 @@ def library(real_rows: list[tuple[str, str, str]], tmp_path: Path, monkeypatch: 
     checksum = hashlib.sha256(path.read_bytes()).hexdigest()
     monkeypatch.setattr(offline, "REVIEWS", replace(offline.REVIEWS, sha256=checksum))
     monkeypatch.setenv("WORDSWAY_CACHE", str(tmp_path / "cache"))
-    reviews_module._load.cache_clear()
+    library_module._open.cache_clear()
     return Library(root, path, tmp_path / "cache", [r[0] for r in good], [2 * int(r[1]) - 1 for r in good])
 
 

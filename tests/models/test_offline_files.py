@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import wordsway.models.library as library_module
 import wordsway.models.reviews as reviews_module
 from models.conftest import Library
 from wordsway.errors import InputError, MissingExtra
@@ -36,6 +37,7 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
     library: Library, missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder._read_embeddings.cache_clear()
+    encoder.load_tokenizer.cache_clear()
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(MissingExtra, match=rf"needs {missing}: run `pip install 'wordsway\[models\]'`"):
         review_contexts(2, 10, 4)
@@ -90,9 +92,25 @@ def test_the_eps_of_layer_norm_comes_from_the_configuration(model_copy: Path) ->
 def test_the_second_call_reads_the_cache_and_not_the_reviews(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     first = review_contexts(10, 30, 8)[0]
     assert [path.suffix for path in library.cache.iterdir()] == [".bin"]
-    reviews_module._load.cache_clear()
-    monkeypatch.setattr(reviews_module, "_tokenise", lambda *_: pytest.fail("tokenised again"))
+    library_module._open.cache_clear()
+    monkeypatch.setattr(library_module, "_read_texts", lambda *_: pytest.fail("read again"))
     assert torch.equal(first, review_contexts(10, 30, 8)[0])
+
+
+def test_only_what_is_drawn_is_tokenised_and_the_cache_grows_with_what_is_asked(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reviews_module, "_BLOCK", 4)
+    few = review_contexts(2, 30, 8)[0]
+    (path,) = library.cache.iterdir()
+    small = path.stat().st_size
+    assert len(library_module.load_library()._tokens) < 20
+    review_contexts(40, 30, 8)
+    assert path.stat().st_size > 2 * small
+    library_module._open.cache_clear()
+    assert len(library_module.load_library()._tokens) == 44
+    monkeypatch.setattr(reviews_module, "_BLOCK", 500)
+    assert torch.equal(few, review_contexts(2, 30, 8)[0])  # how many are looked at in one go does not matter
 
 
 @pytest.mark.parametrize("damage", ["altered", "cut", "empty", "garbage"])
@@ -105,7 +123,7 @@ def test_a_damaged_cache_is_noticed_and_made_again(
     altered = bytearray(whole)
     altered[len(altered) // 2] ^= 1
     path.write_bytes({"altered": bytes(altered), "cut": whole[:-7], "empty": b"", "garbage": b"x" * 99}[damage])
-    reviews_module._load.cache_clear()
+    library_module._open.cache_clear()
     with caplog.at_level(logging.WARNING):
         assert torch.equal(first, review_contexts(10, 30, 8)[0])
     assert [record.getMessage() for record in caplog.records] == [f"the cache file {path} is damaged: making it again"]

@@ -98,6 +98,7 @@ def _read_embeddings(path: Path, eps: float) -> Embeddings:
         )
 
 
+@lru_cache(maxsize=1)
 def load_tokenizer(path: Path) -> "Tokenizer":
     """Read the encoder's tokenizer, without the cutting and padding to 128 tokens that its file asks for."""
     try:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from wordsway.models import cache, encoder, offline
 
-_FORMAT = 1  # raise it when what is cached changes
+_FORMAT = 2  # raise it when what is cached changes
 
 
 class Library:
@@ -42,7 +42,7 @@ class Library:
         self.labels = self._load()
 
     def tokens(self, reviews: Iterable[int]) -> list[NDArray[np.uint16]]:
-        """Return the tokens of some reviews, as many as the encoder has positions: [CLS] and the text, without [SEP]."""
+        """Return the tokens of some reviews, as far as the encoder has positions: [CLS] and the text, no [SEP]."""
         asked = list(reviews)
         missing = [review for review in asked if review not in self._tokens]
         if missing:

@@ -66,10 +66,11 @@ def review_contexts(
     d = _at_most("d", d, config.dimension, "the encoder's embedding dimension")
     seed = seeds.check_seed(seed)
     _check_dtype(dtype)
-    size = count * n * d * dtype.itemsize
     library = load_library()
-    chosen = _draw(library, count, n, seed)
+    count = _at_most("count", count, len(library.labels), "the number of reviews there are")
+    size = count * n * d * dtype.itemsize
     memory.require(size, f"{count} contexts of {n} x {d} {dtype}", "ask for fewer reviews, or in batches")
+    chosen = _draw(library, count, n, seed)
     embeddings = encoder.load_embeddings()
     positions = torch.arange(n)
     contexts = torch.empty(count, n, d, dtype=dtype)
