@@ -1,1 +1,105 @@
-"""How far can one word move a model?"""
+"""wordsway: how far can one word move a model?
+
+The public names, room by room; each is loaded when it is first used, so that importing the package is quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wordsway.activations import ACTIVATIONS, Activation
+    from wordsway.contexts import gaussian_context, load_contexts, normalize, perturb
+    from wordsway.errors import InputError, MissingExtra, NumericalError, WordswayError
+    from wordsway.gaussian import DenseGaussian, GaussianMatrix, RevealedGaussian
+    from wordsway.maps import (
+        Attention,
+        DeepRandomFeatures,
+        RandomAttention,
+        RandomFeatures,
+        Response,
+        random_feature_response,
+        respond,
+    )
+    from wordsway.models import review_contexts, vocabulary_embeddings
+    from wordsway.sensitivity import (
+        Profile,
+        Sensitivity,
+        VocabularySensitivity,
+        response_sensitivity,
+        sensitivity_profile,
+        vocabulary_sensitivity,
+        word_sensitivity,
+    )
+
+__version__ = "0.1.0.dev0"
+
+_ROOMS = {
+    "errors": ("InputError", "MissingExtra", "NumericalError", "WordswayError"),
+    "contexts": ("gaussian_context", "load_contexts", "normalize", "perturb"),
+    "activations": ("ACTIVATIONS", "Activation"),
+    "gaussian": ("DenseGaussian", "GaussianMatrix", "RevealedGaussian"),
+    "maps": (
+        "Attention",
+        "DeepRandomFeatures",
+        "RandomAttention",
+        "RandomFeatures",
+        "Response",
+        "random_feature_response",
+        "respond",
+    ),
+    "sensitivity": (
+        "Profile",
+        "Sensitivity",
+        "VocabularySensitivity",
+        "response_sensitivity",
+        "sensitivity_profile",
+        "vocabulary_sensitivity",
+        "word_sensitivity",
+    ),
+    "models": ("review_contexts", "vocabulary_embeddings"),
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+
+__all__ = [
+    "ACTIVATIONS",
+    "Activation",
+    "Attention",
+    "DeepRandomFeatures",
+    "DenseGaussian",
+    "GaussianMatrix",
+    "InputError",
+    "MissingExtra",
+    "NumericalError",
+    "Profile",
+    "RandomAttention",
+    "RandomFeatures",
+    "Response",
+    "RevealedGaussian",
+    "Sensitivity",
+    "VocabularySensitivity",
+    "WordswayError",
+    "gaussian_context",
+    "load_contexts",
+    "normalize",
+    "perturb",
+    "random_feature_response",
+    "respond",
+    "response_sensitivity",
+    "review_contexts",
+    "sensitivity_profile",
+    "vocabulary_embeddings",
+    "vocabulary_sensitivity",
+    "word_sensitivity",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOM_OF:
+        raise AttributeError(f"module 'wordsway' has no attribute {name!r}")
+    value = getattr(import_module(f"wordsway.{_ROOM_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -80,9 +80,13 @@ class Attention:
         if self.d is not None:
             query, key = sizes.get("query", self.d), sizes.get("key", self.d)
             if query != key:
-                raise InputError(f"query and key must have as many rows, got {query} and {key} (None counts as d={self.d})")
+                raise InputError(
+                    f"query and key must have as many rows, got {query} and {key} (None counts as d={self.d})"
+                )
             if len(sizes) < 3 and self.d % self.heads:
-                raise InputError(f"a projection that is None needs d to be a multiple of heads={self.heads}, got {self.d}")
+                raise InputError(
+                    f"a projection that is None needs d to be a multiple of heads={self.heads}, got {self.d}"
+                )
             width = sizes.get("value", self.d)
             if self.output is not None and self.output.shape[1] != width:
                 raise InputError(f"output must read the {width} columns of the heads, got {self.output.shape[1]}")

@@ -33,8 +33,8 @@ class LayeredResponse:
     the features of X itself, so that small moves keep their digits.
     """
 
-    # Each start adds its own questions to every layer's memory, and the landscape is gentle: one is enough.
-    random_starts = 1
+    # Each start adds its own questions to every layer's memory, and the landscape is gentle: one start is enough.
+    thrifty = True
 
     def __init__(
         self,
@@ -118,4 +118,4 @@ class LayeredResponse:
         reach = radius * sum(bound.value for bound in first) * math.prod(bound.value for bound in later)
         value = reach * self.phi.lipschitz ** len(self.starts) / self.norm
         failure = sum(bound.failure for bound in first + later)
-        return Ceiling(torch.as_tensor(value).to(self.like), "Lipschitz constants and norms", failure)
+        return Ceiling(torch.tensor(value, dtype=torch.float64).to(self.like), "Lipschitz constants and norms", failure)

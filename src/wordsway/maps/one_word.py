@@ -221,7 +221,9 @@ class OneWordResponse:
 
         return functional
 
-    def _pull_back(self, move: Move, by_weight: Tensor, by_f: Tensor | None, by_value: Tensor, by_own: Tensor) -> Tensor:
+    def _pull_back(
+        self, move: Move, by_weight: Tensor, by_f: Tensor | None, by_value: Tensor, by_own: Tensor
+    ) -> Tensor:
         """Gradient in Delta from those in the weights, the products f . D, D, and the moved row: (BW, d)."""
         by_score = by_weight * self.share.slope(move.t, move.w) / self.size
         key = self._back(by_score, self.queries)

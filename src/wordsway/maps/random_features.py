@@ -175,9 +175,7 @@ class _Layers:
             raise InputError(f"this map reads contexts of n x d = {self.n} x {self.d}, got {got}")
 
 
-def _draw(
-    inputs: int, k: int, depth: int, beta: float, seed: int, dtype: torch.dtype
-) -> list[GaussianMatrix]:
+def _draw(inputs: int, k: int, depth: int, beta: float, seed: int, dtype: torch.dtype) -> list[GaussianMatrix]:
     """Layers to be revealed; `inputs` is what the first one reads of the context."""
     first = RevealedGaussian(k, inputs, math.sqrt(beta / inputs), derive(seed, "layer 1"), dtype)
     return [first, *_deeper(k, depth, beta, seed, dtype)]

@@ -105,7 +105,9 @@ def positive_norm(features: Tensor) -> float:
     """|phi(X)|, which must be finite and positive for a relative change to exist."""
     norm = float(torch.linalg.vector_norm(features))
     if not math.isfinite(norm):
-        raise NumericalError("phi(X) is not finite, so its relative change is undefined: rescale the context or the map")
+        raise NumericalError(
+            "phi(X) is not finite, so its relative change is undefined: rescale the context or the map"
+        )
     if norm == 0.0:
         raise NumericalError("phi(X) is zero, so its relative change is undefined: choose another context or map")
     return norm
@@ -206,7 +208,9 @@ class PlainResponse:
     def _at(self, delta: Tensor) -> Tensor:
         n, d = self._context.shape
         memory.require(
-            delta.numel() * n * delta.element_size(), "the perturbed contexts of a batch", "ask fewer perturbations at once"
+            delta.numel() * n * delta.element_size(),
+            "the perturbed contexts of a batch",
+            "ask fewer perturbations at once",
         )
         if self._together or not self.batch:
             contexts = perturb(self._context, self._word, delta)  # ... n d
@@ -240,6 +244,7 @@ class StackedResponse:
         self.shape = (len(parts), *parts[0].shape)
         self.batch = (len(parts),)
         self.like = parts[0].like
+        self.thrifty = any(getattr(part, "thrifty", False) for part in parts)
 
     def features(self, delta: Tensor) -> Tensor:
         return torch.stack([part.features(delta[..., s, :]) for s, part in enumerate(self.parts)], dim=delta.ndim - 2)

@@ -72,7 +72,9 @@ class RowsResponse:
         memory.require(needed, "the rows of a batch of perturbations", "ask fewer perturbations at once")
         attention = self.attention
         moved = [attention.apply(name, moves) for name in ("query", "key", "value")]  # B H m s
-        query, key, value = (m + s[:, self.words] for m, s in zip(moved, (self.queries, self.keys, self.values), strict=True))
+        query, key, value = (
+            m + s[:, self.words] for m, s in zip(moved, (self.queries, self.keys, self.values), strict=True)
+        )
         rows = self._add_keys(attention.scores(self.queries, key), value)  # B H n v
         rows = rows.index_copy(2, torch.tensor(self.words, device=delta.device), self._moved_rows(query, key, value))
         joined = attention.join(rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -79,7 +79,7 @@ class SoftmaxShare:
     def slope(self, t: Tensor, w: Tensor) -> Tensor:
         return w * (1 - w)
 
-    def take(self, index: tuple[Tensor, ...]) -> SoftmaxShare:
+    def take(self, index: tuple[Any, ...]) -> SoftmaxShare:
         return SoftmaxShare(self.odds[index])
 
 
@@ -107,5 +107,5 @@ class RatioShare:
         steep = self.score.slope(self.start + t) * self.rest * self.seen  # type: ignore[misc]
         return torch.where(total > 0, steep / torch.where(total > 0, total, 1.0) ** 2, 0.0)
 
-    def take(self, index: tuple[Tensor, ...]) -> RatioShare:
+    def take(self, index: tuple[Any, ...]) -> RatioShare:
         return RatioShare(self.score, self.start[index], self.rest[index], self.seen[index])

@@ -1,0 +1,397 @@
+"""Certified ceilings on the one-word change of attention.
+
+Row j != i changes by (w - w0) f + w D, where w depends on Delta only through the moved score t = a . Delta, and f . D
+only through s = g . Delta (a and g are rows of two known matrices). Its square is at most
+
+    row(t, s) = (w - w0)^2 |f|^2 + 2 w (w - w0) s + w^2 |D|^2,   |t| <= r |a|,  |s| <= r |g|,  |D| <= kappa r.
+
+For any mu, nu >= 0 and any eta, tau of each row, put q(t, s) = mu t^2 + 2 eta t + nu s^2 + 2 tau s. Then
+
+    sum_j row_j <= sum_j max_{t, s} [row_j - q_j](t, s) + max_{|Delta| <= r} sum_j q_j(a_j . Delta, g_j . Delta),
+
+and the last term, a quadratic over a ball, is at most lam r^2 + h^T (lam I - M)^{-1} h for every lam > lambda_max(M),
+M = sum mu a a^T + nu g g^T, h = sum eta a + tau g. The bound holds for every choice of the multipliers and is convex in
+them, so any descent improves it and may stop at any time; only the last evaluation has to be rigorous, and is: the
+maximum over s is closed, the one over t is bounded on cells in which every part is monotone or convex.
+
+"simple" uses no multipliers, "quick" one mu for each row (shared by all words of a context), "tight" all four.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from wordsway.errors import InputError, nearest
+from wordsway.maps.response import Ceiling
+from wordsway.maps.scores import RatioShare, SoftmaxShare
+
+if TYPE_CHECKING:
+    from wordsway.maps.one_word import OneWordResponse
+    from wordsway.maps.rows import RowsResponse
+
+Array = npt.NDArray[np.float64]
+
+EFFORTS = ("simple", "quick", "tight")
+_SLACK = 1 + 1e-9  # covers the rounding of the eigenvalues and sums below
+_GRID = 65  # samples of t on which the multipliers are fitted
+# (smoothing relative to the bound, iterations) of the fits, one after another
+_QUICK = ((1e-2, 15), (2e-3, 15))
+_TIGHT = ((1e-2, 30), (3e-3, 40), (1e-3, 60), (2e-4, 100))
+
+
+@dataclass(frozen=True)
+class RowBounds:
+    """The rows of one word, all heads in one list: what `row(t, s)` is made of, in units of |phi(X)|."""
+
+    share: SoftmaxShare | RatioShare  # w(t), arrays of N rows
+    before: Array  # N, w0
+    f_square: Array  # N, |f|^2
+    value_square: Array  # N, (kappa r)^2
+    t_reach: Array  # N, r |a|
+    s_reach: Array  # N, r |g|
+    t_rows: Array  # N d, a
+    s_rows: Array  # N d, g
+    own: float  # bound on the moved row's own squared change
+    radius: float
+
+    def weight(self, t: Array, rows: slice | npt.NDArray[np.intp] = slice(None)) -> Array:
+        """w(t) for samples t (N, c) of the rows, or for one t of each listed row."""
+        index = (torch.as_tensor(rows),) if isinstance(rows, np.ndarray) else (slice(None),)
+        share = self.share.take(index)
+        moved = torch.as_tensor(t)
+        if moved.ndim == 1:
+            return np.asarray(share.weight(moved).numpy())
+        return np.asarray(share.take((slice(None), None)).weight(moved).numpy())
+
+
+@dataclass(frozen=True)
+class Multipliers:
+    """mu, eta, nu, tau of each row; every choice with mu, nu >= 0 is valid."""
+
+    mu: Array
+    eta: Array
+    nu: Array
+    tau: Array
+
+    @classmethod
+    def zero(cls, count: int) -> Multipliers:
+        return cls(*(np.zeros(count) for _ in range(4)))
+
+
+def attention_ceiling(response: OneWordResponse, radius: float, effort: str = "quick") -> Ceiling:
+    """Bounds for every word of the response.
+
+    Cost: simple O(n) a word after the set-up; quick one eigenproblem of size min(n H, d) a step, some thirty steps for
+    all words together; tight about two hundred steps of size min(2 n H, d) a word.
+    """
+    if effort not in EFFORTS:
+        raise InputError(f"ceiling must be one of {', '.join(EFFORTS)}, got {effort!r}{nearest(effort, EFFORTS)}")
+    tables = [_row_bounds(response, slot, radius) for slot in range(len(response.words))]
+    shared = (
+        None if effort == "simple" else _fit(tables[0], Multipliers.zero(len(tables[0].before)), _QUICK, full=False)
+    )
+    values = []
+    for rows in tables:
+        found = [_evaluate(rows, Multipliers.zero(len(rows.before)))]
+        if shared is not None:
+            found.append(_evaluate(rows, shared))
+            if effort == "tight":
+                found.append(_evaluate(rows, _fit(rows, shared, _TIGHT, full=True)))
+        values.append(math.sqrt(min(found)))
+    value = torch.tensor(values, dtype=torch.float64).to(response.like)
+    kind = "convex rows" if effort == "simple" else f"dual certificate ({effort})"
+    return Ceiling(value.reshape(response.batch), kind)
+
+
+def _row_bounds(response: OneWordResponse, slot: int, radius: float) -> RowBounds:
+    """Everything in float64 on the CPU, divided by |phi(X)| where it is a length of features."""
+    attention, word = response.attention, int(response.words[slot])
+    heads, n, _ = response.queries.shape
+    f = response.alpha[:, 0, slot].unsqueeze(-1) * (response.values[:, word].unsqueeze(1) - response.mixed)  # H n v
+    if (got := response.captured) is not None:
+        mine = got.slot == slot
+        f[got.head[mine], got.row[mine]] = got.f[mine]
+    f = f / response.norm
+    t_rows = torch.cat([_pull_one(response, "key", h, response.queries[h]) for h in range(heads)]) / response.size
+    s_rows = torch.cat([_pull_one(response, "value", h, f[h]) for h in range(heads)]) / response.norm
+    stretch = torch.stack([_head_norm(response, h) for h in range(heads)]) * (radius / response.norm)  # H
+    share = _flatten_share(response.share.take((slice(None), 0, slot)))
+    t_rows, s_rows = t_rows.double(), s_rows.double()
+    values, mixed = response.values, response.mixed[:, word]  # H n v, H v
+    sees = torch.ones(n, dtype=torch.bool) if response.visible is None else response.visible[word].clone()
+    sees[word] = False
+    far = torch.linalg.vector_norm(values - mixed.unsqueeze(1), dim=-1)  # H n
+    own = far[:, word] / response.norm + stretch
+    if bool(sees.any()):
+        own = torch.maximum(own, far[:, sees].amax(-1) / response.norm)
+    if attention.score.name == "relu":  # the row may lose all its weights
+        own = torch.maximum(own, torch.linalg.vector_norm(mixed, dim=-1) / response.norm)
+    s_limit = torch.linalg.vector_norm(f, dim=-1) * stretch.unsqueeze(-1)  # H n
+    s_reach = torch.minimum(radius * torch.linalg.vector_norm(s_rows, dim=-1), s_limit.flatten().double())
+    return RowBounds(
+        share,
+        _array(response.before[:, 0, slot].flatten()),
+        _array((f * f).sum(-1).flatten()),
+        _array((stretch**2).repeat_interleave(n)),
+        _array(radius * torch.linalg.vector_norm(t_rows, dim=-1)),
+        _array(s_reach),
+        _array(t_rows),
+        _array(s_rows),
+        float((own**2).sum()),
+        radius,
+    )
+
+
+def _flatten_share(share: SoftmaxShare | RatioShare) -> SoftmaxShare | RatioShare:
+    if isinstance(share, SoftmaxShare):
+        return SoftmaxShare(share.odds.flatten().double().cpu())
+    return RatioShare(share.score, *(x.flatten().double().cpu() for x in (share.start, share.rest, share.seen)))
+
+
+def _pull_one(response: OneWordResponse, name: str, head: int, rows: Tensor) -> Tensor:
+    """Rows of one head through the transpose of its projection, (n, size) -> (n, d)."""
+    alone = torch.zeros(response.queries.shape[0], *rows.shape, dtype=rows.dtype, device=rows.device)
+    alone[head] = rows
+    return response.attention.pull(name, alone)
+
+
+def _head_norm(response: OneWordResponse, head: int) -> Tensor:
+    """Operator norm of a head's value projection."""
+    weight = response.attention.value
+    one = torch.ones((), dtype=response.like.dtype, device=response.like.device)
+    if weight is None:
+        return one
+    return (
+        torch.linalg.matrix_norm(weight.unflatten(0, (response.queries.shape[0], -1))[head].to(response.like), 2)
+        * _SLACK
+    )
+
+
+def _array(x: Tensor) -> Array:
+    return np.ascontiguousarray(x.detach().cpu().double().numpy())
+
+
+# --- fitting the multipliers -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """`row(t, s)` sampled in t, and both matrices in a common basis no larger than it has to be."""
+
+    t: Array  # N c
+    part: Array  # N c, what does not depend on s
+    cross: Array  # N c, w (w - w0)
+    t_rows: Array  # N b
+    s_rows: Array  # N b
+
+    @classmethod
+    def of(cls, rows: RowBounds, full: bool) -> _Samples:
+        t = np.linspace(-1, 1, _GRID) * rows.t_reach[:, None]
+        w = rows.weight(t)
+        step = w - rows.before[:, None]
+        part = step**2 * rows.f_square[:, None] + w**2 * rows.value_square[:, None]
+        stacked = np.concatenate([rows.t_rows, rows.s_rows]) if full else rows.t_rows
+        basis = np.linalg.qr(stacked.T)[0] if len(stacked) < stacked.shape[1] else None
+        t_rows, s_rows = rows.t_rows, rows.s_rows
+        if basis is not None:
+            t_rows, s_rows = t_rows @ basis, s_rows @ basis
+        return cls(t, part, w * step, t_rows, s_rows)
+
+
+def _fit(rows: RowBounds, start: Multipliers, stages: tuple[tuple[float, int], ...], full: bool) -> Multipliers:
+    """Minimise a smoothed bound over the multipliers: mu alone, or all four.
+
+    Smoothing makes both maxima differentiable: a log-sum-exp over the samples of t, and -eps log det(lam I - M) for
+    the largest eigenvalue. The variables are scaled so that a unit of each moves a row by about (kappa r)^2.
+    """
+    samples = _Samples.of(rows, full)
+    count = len(rows.before)
+    unit = np.maximum(rows.value_square, rows.f_square)
+    t_unit, s_unit = _unit(rows.t_reach), _unit(rows.s_reach)
+    scales = np.concatenate([unit / t_unit**2, unit / t_unit, unit / s_unit**2, unit / s_unit])
+    scales = scales if full else scales[:count]
+    begin = np.concatenate([start.mu, start.eta, start.nu, start.tau]) if full else start.mu
+    z = begin / scales
+    if not full and not z.any():
+        z = np.full(count, 2.0)
+    bounds = [(0.0, None)] * count + ([(None, None)] * count + [(0.0, None)] * count + [(None, None)] * count) * full
+
+    def unpack(z: Array) -> Multipliers:
+        parts = (z * scales).reshape(-1, count)
+        return Multipliers(*parts) if full else Multipliers(parts[0], *(np.zeros(count) for _ in range(3)))
+
+    for smooth, steps in stages:
+
+        def smoothed(z: Array, smooth: float = smooth) -> tuple[float, Array]:
+            value, slope = _smoothed(rows, samples, unpack(z), smooth, full)
+            return value, slope * scales
+
+        options: dict[str, Any] = {"maxiter": steps, "maxfun": 2 * steps, "maxcor": 30}
+        z = minimize(smoothed, z, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    return unpack(z)
+
+
+def _unit(reach: Array) -> Array:
+    """A scale for each row; rows that cannot move get the largest, so that nothing is divided by 0."""
+    most = max(float(reach.max(initial=0.0)), 1e-30)
+    return np.where(reach > 1e-9 * most, reach, most)
+
+
+def _smoothed(rows: RowBounds, samples: _Samples, at: Multipliers, smooth: float, full: bool) -> tuple[float, Array]:
+    """The smoothed bound and its gradient in the multipliers."""
+    y = samples.cross - at.tau[:, None]
+    best = _best_s(y, at.nu[:, None], rows.s_reach[:, None])
+    psi = samples.part - (at.mu[:, None] * samples.t + 2 * at.eta[:, None]) * samples.t
+    psi += (2 * y - at.nu[:, None] * best) * best
+    scale = max(rows.own + float(psi.max(1).sum()), 1e-300)
+    heat = 10 * smooth * scale / len(psi)
+    top = psi.max(1, keepdims=True)
+    gains = np.exp((psi - top) / heat)
+    total = gains.sum(1, keepdims=True)
+    gains /= total
+    value = float(top.sum() + heat * np.log(total / psi.shape[1]).sum())
+    ball, pulls = _smooth_ball(rows, samples, at, 10 * smooth * scale / len(psi), full)
+    slope = [pulls[0] - (gains * samples.t**2).sum(1)]
+    if full:
+        slope += [
+            pulls[1] - 2 * (gains * samples.t).sum(1),
+            pulls[2] - (gains * best**2).sum(1),
+            pulls[3] - 2 * (gains * best).sum(1),
+        ]
+    return value + ball, np.concatenate(slope)
+
+
+def _best_s(y: Array, nu: Array, reach: Array) -> Array:
+    """The s in [-reach, reach] that maximises 2 y s - nu s^2."""
+    free = np.divide(y, nu, out=np.where(y > 0, np.inf, np.where(y < 0, -np.inf, 0.0)), where=nu > 0)
+    return np.clip(free, -reach, reach)
+
+
+def _smooth_ball(
+    rows: RowBounds, samples: _Samples, at: Multipliers, eps: float, full: bool
+) -> tuple[float, tuple[Array, ...]]:
+    """min over lam of lam r^2 + h^T (lam - M)^{-1} h - eps log det(lam - M), and its gradient in the multipliers."""
+    matrix = (samples.t_rows.T * at.mu) @ samples.t_rows
+    vector = np.zeros(len(matrix))
+    if full:
+        matrix += (samples.s_rows.T * at.nu) @ samples.s_rows
+        vector = samples.t_rows.T @ at.eta + samples.s_rows.T @ at.tau
+    levels, axes = np.linalg.eigh(matrix)
+    along = axes.T @ vector
+    lam = _best_lam(levels, along**2, rows.radius, eps)
+    gap = lam - levels
+    value = lam * rows.radius**2 + float((along**2 / gap).sum() - eps * np.log(gap).sum())
+    t_axes = samples.t_rows @ axes
+    t_move = t_axes @ (along / gap)
+    pulls: tuple[Array, ...] = (t_move**2 + eps * (t_axes**2 @ (1 / gap)),)
+    if full:
+        s_axes = samples.s_rows @ axes
+        s_move = s_axes @ (along / gap)
+        pulls += (2 * t_move, s_move**2 + eps * (s_axes**2 @ (1 / gap)), 2 * s_move)
+    return value, pulls
+
+
+def _best_lam(levels: Array, squares: Array, radius: float, eps: float) -> float:
+    """The lam > max(levels, 0) that minimises the ball's bound: Newton in log(lam - max), which keeps it feasible."""
+    floor = max(float(levels[-1]), 0.0)
+    size = max(float(np.abs(levels).max()), math.sqrt(float(squares.sum())) / radius, 1e-30)
+    x, low = math.log(0.01 * size), math.log(1e-12 * size)
+    for _ in range(60):
+        gap = floor + math.exp(x) - levels
+        first = radius**2 - float((squares / gap**2).sum() + eps * (1 / gap).sum())
+        second = 2 * float((squares / gap**3).sum()) + eps * float((1 / gap**2).sum())
+        step_slope, bend = first * math.exp(x), second * math.exp(2 * x) + first * math.exp(x)
+        step = -step_slope / bend if bend > 0 else -math.copysign(1.0, step_slope)
+        step = min(max(step, -2.0), 2.0)
+        x = max(x + step, low)
+        if abs(step) < 1e-9 or (x == low and step <= 0):
+            break
+    return floor + math.exp(x)
+
+
+# --- the rigorous evaluation --------------------------------------------------------------------------------------
+
+
+def _evaluate(rows: RowBounds, at: Multipliers) -> float:
+    """The certified bound on the squared relative change for these multipliers."""
+    matrix_rows = [(rows.t_rows, at.mu, at.eta), (rows.s_rows, at.nu, at.tau)]
+    used = [(r, m, v) for r, m, v in matrix_rows if m.any() or v.any()]
+    ball = 0.0
+    if used:
+        stacked = np.concatenate([r for r, _, _ in used])
+        if len(stacked) < stacked.shape[1]:
+            basis = np.linalg.qr(stacked.T)[0]
+            used = [(r @ basis, m, v) for r, m, v in used]
+        matrix = sum(((r.T * m) @ r for r, m, _ in used), np.zeros(()))
+        levels, axes = np.linalg.eigh(np.asarray(matrix))
+        along = axes.T @ np.sum([r.T @ v for r, _, v in used], axis=0)
+        lam = _best_lam(levels, along**2, rows.radius, 0.0)
+        ball = lam * rows.radius**2 + float((along**2 / (lam - levels)).sum())
+    return (rows.own + float(_row_maxima(rows, at).sum()) + ball) * _SLACK
+
+
+def _row_maxima(rows: RowBounds, at: Multipliers, tolerance: float = 1e-4, rounds: int = 18) -> Array:
+    """Upper bounds on max_t of each row, by splitting the cells that could still hold more than was sampled.
+
+    On a cell, w lies between its ends' values; (w - w0)^2 |f|^2 + w^2 |D|^2 is convex in w, w (w - w0) has its range
+    there, the maximum over s is convex in it, and the multipliers' part is a concave parabola in t.
+    """
+    count = len(rows.before)
+    ends = np.linspace(-1, 1, 17) * rows.t_reach[:, None]  # N c
+    cell_row = np.repeat(np.arange(count), ends.shape[1] - 1)
+    low, high = ends[:, :-1].ravel(), ends[:, 1:].ravel()
+    proved = np.full(count, -np.inf)  # bounds of the cells that were set aside
+    sampled = np.full(count, -np.inf)
+    slack = tolerance * max(rows.own, float((rows.value_square + rows.f_square).mean()))
+    for turn in range(rounds):
+        upper, inside = _cell_bounds(rows, at, cell_row, low, high)
+        np.maximum.at(sampled, cell_row, inside)
+        open_cells = upper > sampled[cell_row] + slack
+        if turn == rounds - 1:
+            open_cells = np.zeros_like(open_cells)
+        np.maximum.at(proved, cell_row[~open_cells], upper[~open_cells])
+        if not open_cells.any():
+            break
+        cell_row, low, high = cell_row[open_cells], low[open_cells], high[open_cells]
+        middle = 0.5 * (low + high)
+        cell_row = np.concatenate([cell_row, cell_row])
+        low, high = np.concatenate([low, middle]), np.concatenate([middle, high])
+    return proved
+
+
+def _cell_bounds(
+    rows: RowBounds, at: Multipliers, index: npt.NDArray[np.intp], low: Array, high: Array
+) -> tuple[Array, Array]:
+    """Upper bounds of [row - q] on the cells, and its larger value at their ends."""
+    mu, eta, nu, tau = at.mu[index], at.eta[index], at.nu[index], at.tau[index]
+    before, reach = rows.before[index], rows.s_reach[index]
+    weights = [rows.weight(end, index) for end in (low, high)]
+    parts = [(w - before) ** 2 * rows.f_square[index] + w**2 * rows.value_square[index] for w in weights]
+    crosses = [w * (w - before) for w in weights]
+
+    def over_s(y: Array) -> Array:
+        s = _best_s(y - tau, nu, reach)
+        return np.asarray((2 * (y - tau) - nu * s) * s)
+
+    turning = (weights[0] <= before / 2) & (before / 2 <= weights[1])
+    least = np.where(turning, -(before**2) / 4, np.minimum(*crosses))
+    maxima = [over_s(cross) for cross in crosses]
+    parabolas = [-(mu * end + 2 * eta) * end for end in (low, high)]
+    vertex = np.clip(np.divide(-eta, mu, out=np.where(eta > 0, low, high), where=mu > 0), low, high)
+    highest = np.maximum(-(mu * vertex + 2 * eta) * vertex, np.maximum(*parabolas))
+    upper = np.maximum(*parts) + np.maximum(over_s(least), np.maximum(*maxima)) + highest
+    inside = [part + most + parabola for part, most, parabola in zip(parts, maxima, parabolas, strict=True)]
+    return upper, np.maximum(*inside)
+
+
+def rows_ceiling(response: RowsResponse, radius: float) -> Ceiling | None:
+    """Ceilings for responses by explicit rows; filled in below for the cases that have one."""
+    return None

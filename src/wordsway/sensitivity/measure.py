@@ -1,0 +1,229 @@
+"""Word sensitivity (4): S(X) = sup over i and |Delta| <= r of |phi(X^i(Delta)) - phi(X)| / |phi(X)|."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from wordsway.contexts import as_context, check_radius, check_word, check_words
+from wordsway.errors import InputError
+from wordsway.maps import FeatureMap, Response, respond
+from wordsway.memory import Meter
+from wordsway.seeds import generator
+from wordsway.sensitivity.records import Cost, Profile, Sensitivity, VocabularySensitivity, status
+from wordsway.sensitivity.search import Effort, Found, maximise
+
+_WITNESS = "lower bound with a witness"
+_EXACT = "exact over the given embeddings"
+_STARTS = 8
+_THRIFTY = Effort(power=3, polish=22, keep=1, tolerance=1e-3)
+_BATCH = 2**21  # entries of a (starts, words, n) array: what is kept in cache-friendly reach
+
+
+def word_sensitivity(
+    phi: FeatureMap,
+    X: Any,
+    word: int | Sequence[int] | str = 0,
+    radius: float | None = None,
+    *,
+    together: bool = False,
+    ceiling: str | None = "quick",
+    seed: int = 0,
+    effort: Effort | None = None,
+) -> Sensitivity:
+    """Word sensitivity of a map at a context, with a witness below it and a certificate above it.
+
+    Parameters
+    ----------
+    phi : callable
+        The map; see `wordsway.respond` for what makes it fast.
+    X : array (n, d)
+        The context.
+    word : int, sequence of int, or "all"
+        One word; or several, of which the one that moves the map most is returned; "all" is the supremum over i in (4).
+    radius : float, optional
+        Radius r of the ball; sqrt(d) if left out.
+    together : bool
+        Whether the given words move at once, each in its own ball (Remark 4.2).
+    ceiling : {"simple", "quick", "tight", None}
+        How hard to work on the upper bound; None leaves it out.
+    seed : int
+        Seed of the random starts of the search.
+    effort : Effort, optional
+        How hard to search.
+
+    Notes
+    -----
+    About 70 evaluations of the response for each word, batched over words and starts.
+    """
+    context = as_context(X)
+    words = _positions(len(context), word)
+    if not together:
+        return sensitivity_profile(phi, context, words, radius, ceiling=ceiling, seed=seed, effort=effort).best
+    with Meter() as meter:
+        response = respond(phi, context, words, together=True)
+    found = response_sensitivity(response, tuple(words), radius, ceiling=ceiling, seed=seed, effort=effort)
+    return replace(found, cost=replace(found.cost, seconds=found.cost.seconds + meter.seconds))
+
+
+def response_sensitivity(
+    response: Response,
+    word: int | tuple[int, ...],
+    radius: float | None = None,
+    *,
+    ceiling: str | None = "quick",
+    seed: int = 0,
+    effort: Effort | None = None,
+) -> Sensitivity:
+    """Word sensitivity along one response, for example that of `random_feature_response`.
+
+    `word` names what moves, for the record; the other parameters are those of `word_sensitivity`.
+    """
+    if response.batch:
+        raise InputError(f"a response along one word (or words together) is needed, got one along {response.batch[0]}")
+    r = check_radius(radius, response.shape[-1])
+    with Meter() as meter:
+        found = _search(response, r, seed, effort)
+        bound = None if ceiling is None else response.ceiling(r, ceiling)
+    return Sensitivity(
+        float(found.value[0]),
+        None if bound is None else float(bound.value),
+        word,
+        found.delta[0].reshape(response.shape),
+        r,
+        status(bool(found.converged[0])),
+        _WITNESS,
+        None if bound is None else bound.kind,
+        0.0 if bound is None else bound.failure,
+        _cost(meter, response, found.evaluations),
+    )
+
+
+def sensitivity_profile(
+    phi: FeatureMap,
+    X: Any,
+    words: Sequence[int] | None = None,
+    radius: float | None = None,
+    *,
+    ceiling: str | None = "quick",
+    seed: int = 0,
+    effort: Effort | None = None,
+    progress: bool = False,
+) -> Profile:
+    """Word sensitivity of each word on its own; all words of the context unless some are named.
+
+    Parameters are those of `word_sensitivity`; `progress` shows a bar on stderr when it takes longer than two seconds.
+    """
+    context = as_context(X)
+    n, d = context.shape
+    positions = list(range(n)) if words is None else check_words(n, words)
+    r = check_radius(radius, d)
+    founds: list[Found] = []
+    bounds = []
+    with Meter() as meter:
+        groups = list(_groups(positions, n))
+        for group in tqdm(groups, desc="words", unit="group", delay=2, disable=not progress or len(groups) < 2):
+            response = respond(phi, context, group)
+            founds.append(_search(response, r, seed, effort))
+            bounds.append(None if ceiling is None else response.ceiling(r, ceiling))
+    known = [bound for bound in bounds if bound is not None]
+    complete = len(known) == len(bounds)
+    return Profile(
+        tuple(positions),
+        torch.cat([found.value for found in founds]),
+        torch.cat([bound.value for bound in known]) if complete else None,
+        torch.cat([found.delta[:, 0] for found in founds]),
+        torch.cat([found.converged for found in founds]),
+        r,
+        _WITNESS,
+        known[0].kind if complete else None,
+        sum(bound.failure for bound in known) if complete else 0.0,
+        _cost(meter, response, sum(found.evaluations for found in founds)),
+    )
+
+
+def vocabulary_sensitivity(
+    phi: FeatureMap, X: Any, word: int, embeddings: Any, *, progress: bool = False
+) -> VocabularySensitivity:
+    """Relative change for every replacement of one word by a row of `embeddings`: exact, no search.
+
+    Parameters
+    ----------
+    phi, X, word
+        The map, the context (n, d) and the position that is replaced.
+    embeddings : array (v, d)
+        The vectors that may stand there, scaled as the context's rows are.
+    progress : bool
+        Show a bar on stderr when it takes longer than two seconds.
+
+    Notes
+    -----
+    v evaluations of the response without gradients, in large batches: O(v (n d + d^2)) for attention.
+    """
+    context = as_context(X)
+    n, d = context.shape
+    position = check_word(n, word)
+    table = as_context(embeddings).to(context)
+    if table.shape[1] != d:
+        raise InputError(f"embeddings must have the context's d={d} columns, got {table.shape[1]}")
+    size = max(1, 2**25 // (n * d))
+    with Meter() as meter:
+        response = respond(phi, context, position)
+        parts = table.split(size)
+        bar = tqdm(parts, desc="vocabulary", unit="batch", delay=2, disable=not progress)
+        values = torch.cat([response.change(part - context[position], gradient=False)[0] for part in bar])
+    best = int(values.argmax())
+    cost = _cost(meter, response, len(parts))
+    return VocabularySensitivity(position, values, best, float(values[best]), _EXACT, cost)
+
+
+def _positions(n: int, word: int | Sequence[int] | str) -> list[int]:
+    if isinstance(word, str):
+        if word != "all":
+            raise InputError(f'word must be a position, a sequence of positions or "all", got {word!r}')
+        return list(range(n))
+    return check_words(n, word if isinstance(word, Sequence) else [word])
+
+
+def _groups(positions: list[int], n: int) -> Iterator[tuple[int, ...]]:
+    """Words that are searched at once: as many as keep the work arrays small."""
+    size = max(1, _BATCH // (2 * _STARTS * n))
+    for start in range(0, len(positions), size):
+        yield tuple(positions[start : start + size])
+
+
+def _search(response: Response, radius: float, seed: int, effort: Effort | None) -> Found:
+    """Maximise the relative change over the ball, from random starts and the response's own guesses."""
+    thrifty = bool(getattr(response, "thrifty", False))
+    together = len(response.shape) == 2 and not response.batch
+    moves, d = (response.shape[0], response.shape[1]) if together else (1, response.shape[-1])
+    problems = response.batch[0] if response.batch else 1
+    source = generator(seed, "starts")
+    # the same directions for every word, so that a word's result does not depend on which others are asked
+    starts = torch.randn(1 if thrifty else _STARTS, 1, moves, d, generator=source, dtype=torch.float64)
+    starts = starts.to(response.like).expand(-1, problems, -1, -1)
+    if (guess := getattr(response, "guesses", None)) is not None:
+        starts = torch.cat([starts, guess().reshape(-1, problems, moves, d)])
+
+    def lower(delta: Tensor) -> Tensor:
+        return delta.reshape(delta.shape[0], *response.shape)
+
+    def objective(delta: Tensor, gradient: bool) -> tuple[Tensor, Tensor | None]:
+        value, slope = response.change(lower(delta), gradient)
+        return value.reshape(delta.shape[:2]), None if slope is None else slope.reshape(delta.shape)
+
+    def escape(delta: Tensor) -> Tensor | None:
+        found = response.escapes(lower(delta)) if hasattr(response, "escapes") else None
+        return None if found is None else found.reshape(delta.shape)
+
+    return maximise(objective, starts.contiguous(), radius, effort or (_THRIFTY if thrifty else None), escape)
+
+
+def _cost(meter: Meter, response: Response, evaluations: int) -> Cost:
+    name = str(response.like.dtype).removeprefix("torch.")
+    return Cost(meter.seconds, meter.peak_mb, name, str(response.like.device), evaluations)
