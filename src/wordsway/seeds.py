@@ -1,4 +1,4 @@
-"""Randomness from a seed and a purpose, so that a context and a weight drawn with one seed never share their numbers."""
+"""Randomness from a seed and a purpose: a context and a weight drawn with one seed never share their numbers."""
 
 from __future__ import annotations
 

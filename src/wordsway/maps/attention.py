@@ -68,7 +68,7 @@ class Attention:
         self._check_shapes()
 
     def _check_shapes(self) -> None:
-        given = {name: w for name in ("query", "key", "value") if (w := getattr(self, name)) is not None}
+        given = {name: w for name in ("query", "key", "value") if (w := self._weight(name)) is not None}
         if len({w.shape[1] for w in given.values()}) > 1:
             widths = ", ".join(f"{name} {w.shape[1]}" for name, w in given.items())
             raise InputError(f"query, key and value must read the same d (their columns), got {widths}")
@@ -128,16 +128,22 @@ class Attention:
         """Queries, keys and values by head, (..., H, n, size)."""
         return self.apply("query", X), self.apply("key", X), self.apply("value", X)
 
+    def _weight(self, name: str) -> Tensor | None:
+        return {"query": self.query, "key": self.key, "value": self.value}[name]
+
+    def _by_head(self, rows: Tensor) -> Tensor:
+        return rows.reshape(*rows.shape[:-1], self.heads, -1).movedim(-2, -3)
+
     def apply(self, name: str, X: Tensor) -> Tensor:
         """One of the projections of the rows of X, split by head: (..., n, d) -> (..., H, n, size)."""
-        weight = getattr(self, name)
+        weight = self._weight(name)
         projected = X if weight is None else X @ weight.to(X).mT
-        return projected.unflatten(-1, (self.heads, -1)).movedim(-2, -3)
+        return self._by_head(projected)
 
     def pull(self, name: str, gradient: Tensor) -> Tensor:
         """The adjoint of `apply`: (..., H, n, size) -> (..., n, d)."""
         joined = gradient.movedim(-3, -2).flatten(-2)
-        weight = getattr(self, name)
+        weight = self._weight(name)
         return joined if weight is None else joined @ weight.to(joined)
 
     def scores(self, queries: Tensor, keys: Tensor) -> Tensor:
@@ -157,7 +163,7 @@ class Attention:
     def split(self, features: Tensor) -> Tensor:
         """The adjoint of `join`: (..., n, p) -> (..., H, n, v)."""
         joined = features if self.output is None else features @ self.output.to(features)
-        return joined.unflatten(-1, (self.heads, -1)).movedim(-2, -3)
+        return self._by_head(joined)
 
 
 class RandomAttention:
@@ -180,10 +186,7 @@ class RandomAttention:
 
     def __init__(self, d: int, score: str = "softmax", seed: int = 0, weight: Any = None) -> None:
         d = check_size(d, "d")
-        if weight is None:
-            source = generator(seed, "attention")
-            weight = torch.randn(d, d, generator=source, dtype=torch.float64) / math.sqrt(d)
-        self.weight = _projection("weight", weight)
+        self.weight = _gaussian(d, seed) if weight is None else _matrix("weight", weight)
         if tuple(self.weight.shape) != (d, d):
             raise InputError(f"weight must be {d} x {d}, got {' x '.join(map(str, self.weight.shape))}")
         self.d = d
@@ -199,10 +202,16 @@ class RandomAttention:
         return self.attention.respond(X, word, together)
 
 
-def _projection(name: str, weight: Any) -> Any:
-    """A weight as a finite matrix, or None."""
-    if weight is None:
-        return None
+def _gaussian(d: int, seed: int) -> Tensor:
+    return torch.randn(d, d, generator=generator(seed, "attention"), dtype=torch.float64) / math.sqrt(d)
+
+
+def _projection(name: str, weight: Any) -> Tensor | None:
+    return None if weight is None else _matrix(name, weight)
+
+
+def _matrix(name: str, weight: Any) -> Tensor:
+    """A weight as a finite matrix, out x in."""
     matrix = torch.as_tensor(weight)
     if matrix.ndim != 2 or not matrix.is_floating_point() or 0 in matrix.shape:
         raise InputError(f"{name} must be a real matrix (out x in), got shape {tuple(matrix.shape)} of {matrix.dtype}")

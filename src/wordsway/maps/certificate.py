@@ -90,64 +90,72 @@ def attention_ceiling(response: OneWordResponse, radius: float, effort: str = "q
     """Bounds for every word of the response.
 
     Cost: simple O(n) a word after the set-up; quick one eigenproblem of size min(n H, d) a step, some thirty steps for
-    all words together; tight about two hundred steps of size min(2 n H, d) a word.
+    all words together, then the rows of each; tight about two hundred steps of size min(2 n H, d) a word.
     """
     if effort not in EFFORTS:
         raise InputError(f"ceiling must be one of {', '.join(EFFORTS)}, got {effort!r}{nearest(effort, EFFORTS)}")
-    tables = [_row_bounds(response, slot, radius) for slot in range(len(response.words))]
-    shared = (
-        None if effort == "simple" else _fit(tables[0], Multipliers.zero(len(tables[0].before)), _QUICK, full=False)
-    )
-    values = []
-    for rows in tables:
-        found = [_evaluate(rows, Multipliers.zero(len(rows.before)))]
-        if shared is not None:
-            found.append(_evaluate(rows, shared))
-            if effort == "tight":
-                found.append(_evaluate(rows, _fit(rows, shared, _TIGHT, full=True)))
-        values.append(math.sqrt(min(found)))
-    value = torch.tensor(values, dtype=torch.float64).to(response.like)
+    t_rows = _array(_pull_heads(response, "key", response.queries) / response.size)
+    none = Multipliers.zero(len(t_rows))
+    shared, ball = none, 0.0
+    squares = []
+    for slot in range(len(response.words)):
+        rows = _row_bounds(response, slot, radius, t_rows, full=effort == "tight")
+        found = [rows.own + float(_row_maxima(rows, none).sum())]
+        if effort != "simple":
+            if slot == 0:
+                shared = _fit(rows, none, _QUICK, full=False)
+                ball = _ball(rows, shared)
+            found.append(rows.own + float(_row_maxima(rows, shared).sum()) + ball)
+        if effort == "tight":
+            best = _fit(rows, shared, _TIGHT, full=True)
+            found.append(rows.own + float(_row_maxima(rows, best).sum()) + _ball(rows, best))
+        squares.append(min(found) * _SLACK)
+    value = torch.tensor(squares, dtype=torch.float64, device=response.like.device).sqrt()
     kind = "convex rows" if effort == "simple" else f"dual certificate ({effort})"
     return Ceiling(value.reshape(response.batch), kind)
 
 
-def _row_bounds(response: OneWordResponse, slot: int, radius: float) -> RowBounds:
-    """Everything in float64 on the CPU, divided by |phi(X)| where it is a length of features."""
-    attention, word = response.attention, int(response.words[slot])
+def _row_bounds(response: OneWordResponse, slot: int, radius: float, t_rows: Array, full: bool) -> RowBounds:
+    """Everything in float64 on the CPU, divided by |phi(X)| where it is a length of features.
+
+    Without `full` the rows g are left out, and |s| is bounded by |f| kappa r alone.
+    """
     heads, n, _ = response.queries.shape
-    f = response.alpha[:, 0, slot].unsqueeze(-1) * (response.values[:, word].unsqueeze(1) - response.mixed)  # H n v
-    if (got := response.captured) is not None:
-        mine = got.slot == slot
-        f[got.head[mine], got.row[mine]] = got.f[mine]
-    f = f / response.norm
-    t_rows = torch.cat([_pull_one(response, "key", h, response.queries[h]) for h in range(heads)]) / response.size
-    s_rows = torch.cat([_pull_one(response, "value", h, f[h]) for h in range(heads)]) / response.norm
-    stretch = torch.stack([_head_norm(response, h) for h in range(heads)]) * (radius / response.norm)  # H
-    share = _flatten_share(response.share.take((slice(None), 0, slot)))
-    t_rows, s_rows = t_rows.double(), s_rows.double()
-    values, mixed = response.values, response.mixed[:, word]  # H n v, H v
-    sees = torch.ones(n, dtype=torch.bool) if response.visible is None else response.visible[word].clone()
-    sees[word] = False
-    far = torch.linalg.vector_norm(values - mixed.unsqueeze(1), dim=-1)  # H n
-    own = far[:, word] / response.norm + stretch
-    if bool(sees.any()):
-        own = torch.maximum(own, far[:, sees].amax(-1) / response.norm)
-    if attention.score.name == "relu":  # the row may lose all its weights
-        own = torch.maximum(own, torch.linalg.vector_norm(mixed, dim=-1) / response.norm)
-    s_limit = torch.linalg.vector_norm(f, dim=-1) * stretch.unsqueeze(-1)  # H n
-    s_reach = torch.minimum(radius * torch.linalg.vector_norm(s_rows, dim=-1), s_limit.flatten().double())
+    stretch = _head_norms(response) * (radius / response.norm)  # H
+    f_length = response.f_square[:, 0, slot].sqrt() / response.norm  # H n
+    s_reach = _array((f_length * stretch.unsqueeze(-1)).flatten())
+    s_rows = np.zeros((heads * n, 0))
+    if full:
+        f = response.f_rows(slot) / response.norm  # H n v
+        s_rows = _array(_pull_heads(response, "value", f) / response.norm)
+        s_reach = np.minimum(s_reach, radius * np.linalg.norm(s_rows, axis=1))
     return RowBounds(
-        share,
+        _flatten_share(response.share.take((slice(None), 0, slot))),
         _array(response.before[:, 0, slot].flatten()),
-        _array((f * f).sum(-1).flatten()),
+        _array((f_length**2).flatten()),
         _array((stretch**2).repeat_interleave(n)),
-        _array(radius * torch.linalg.vector_norm(t_rows, dim=-1)),
-        _array(s_reach),
-        _array(t_rows),
-        _array(s_rows),
-        float((own**2).sum()),
+        radius * np.linalg.norm(t_rows, axis=1),
+        s_reach,
+        t_rows,
+        s_rows,
+        _own_bound(response, slot, stretch),
         radius,
     )
+
+
+def _own_bound(response: OneWordResponse, slot: int, stretch: Tensor) -> float:
+    """Bound on the squared change of the moved row: it stays a mean of values, of which one moves by kappa r."""
+    word, norm = int(response.words[slot]), response.norm
+    row = response.mixed[:, word]  # H v
+    far = torch.linalg.vector_norm(response.values - row.unsqueeze(1), dim=-1) / norm  # H n
+    bound = far[:, word] + stretch
+    sees = torch.ones_like(far[0], dtype=torch.bool) if response.visible is None else response.visible[word].clone()
+    sees[word] = False
+    if bool(sees.any()):
+        bound = torch.maximum(bound, far[:, sees].amax(-1))
+    if response.attention.score.name == "relu":  # the row may lose all its weights
+        bound = torch.maximum(bound, torch.linalg.vector_norm(row, dim=-1) / norm)
+    return float((bound.double() ** 2).sum())
 
 
 def _flatten_share(share: SoftmaxShare | RatioShare) -> SoftmaxShare | RatioShare:
@@ -156,21 +164,20 @@ def _flatten_share(share: SoftmaxShare | RatioShare) -> SoftmaxShare | RatioShar
     return RatioShare(share.score, *(x.flatten().double().cpu() for x in (share.start, share.rest, share.seen)))
 
 
-def _pull_one(response: OneWordResponse, name: str, head: int, rows: Tensor) -> Tensor:
-    """Rows of one head through the transpose of its projection, (n, size) -> (n, d)."""
-    alone = torch.zeros(response.queries.shape[0], *rows.shape, dtype=rows.dtype, device=rows.device)
-    alone[head] = rows
-    return response.attention.pull(name, alone)
+def _pull_heads(response: OneWordResponse, name: str, rows: Tensor) -> Tensor:
+    """Rows of each head through the transpose of that head's projection, (H, n, size) -> (H n, d)."""
+    heads = len(rows)
+    alone = torch.eye(heads, dtype=rows.dtype, device=rows.device).view(heads, heads, 1, 1) * rows  # H H n size
+    return response.attention.pull(name, alone).flatten(0, 1)
 
 
-def _head_norm(response: OneWordResponse, head: int) -> Tensor:
-    """Operator norm of a head's value projection."""
-    weight = response.attention.value
-    one = torch.ones((), dtype=response.like.dtype, device=response.like.device)
+def _head_norms(response: OneWordResponse) -> Tensor:
+    """Operator norms of the heads' value projections, (H,)."""
+    weight, heads = response.attention.value, response.queries.shape[0]
     if weight is None:
-        return one
+        return torch.ones(heads, dtype=response.like.dtype, device=response.like.device)
     return (
-        torch.linalg.matrix_norm(weight.unflatten(0, (response.queries.shape[0], -1))[head].to(response.like), 2)
+        torch.as_tensor(torch.linalg.matrix_norm(weight.to(response.like).reshape(heads, -1, weight.shape[1]), 2))
         * _SLACK
     )
 
@@ -202,7 +209,7 @@ class _Samples:
         basis = np.linalg.qr(stacked.T)[0] if len(stacked) < stacked.shape[1] else None
         t_rows, s_rows = rows.t_rows, rows.s_rows
         if basis is not None:
-            t_rows, s_rows = t_rows @ basis, s_rows @ basis
+            t_rows, s_rows = t_rows @ basis, s_rows @ basis if full else s_rows
         return cls(t, part, w * step, t_rows, s_rows)
 
 
@@ -320,22 +327,19 @@ def _best_lam(levels: Array, squares: Array, radius: float, eps: float) -> float
 # --- the rigorous evaluation --------------------------------------------------------------------------------------
 
 
-def _evaluate(rows: RowBounds, at: Multipliers) -> float:
-    """The certified bound on the squared relative change for these multipliers."""
-    matrix_rows = [(rows.t_rows, at.mu, at.eta), (rows.s_rows, at.nu, at.tau)]
-    used = [(r, m, v) for r, m, v in matrix_rows if m.any() or v.any()]
-    ball = 0.0
-    if used:
-        stacked = np.concatenate([r for r, _, _ in used])
-        if len(stacked) < stacked.shape[1]:
-            basis = np.linalg.qr(stacked.T)[0]
-            used = [(r @ basis, m, v) for r, m, v in used]
-        matrix = sum(((r.T * m) @ r for r, m, _ in used), np.zeros(()))
-        levels, axes = np.linalg.eigh(np.asarray(matrix))
-        along = axes.T @ np.sum([r.T @ v for r, _, v in used], axis=0)
-        lam = _best_lam(levels, along**2, rows.radius, 0.0)
-        ball = lam * rows.radius**2 + float((along**2 / (lam - levels)).sum())
-    return (rows.own + float(_row_maxima(rows, at).sum()) + ball) * _SLACK
+def _ball(rows: RowBounds, at: Multipliers) -> float:
+    """The bound on max over |Delta| <= r of sum_j q_j, for the best lam."""
+    parts = [(rows.t_rows, at.mu, at.eta)]
+    if at.nu.any() or at.tau.any():
+        parts.append((rows.s_rows, at.nu, at.tau))
+    stacked = np.concatenate([part[0] for part in parts])
+    if len(stacked) < stacked.shape[1]:
+        basis = np.linalg.qr(stacked.T)[0]
+        parts = [(matrix @ basis, square, linear) for matrix, square, linear in parts]
+    levels, axes = np.linalg.eigh(np.sum([(matrix.T * square) @ matrix for matrix, square, _ in parts], axis=0))
+    along = axes.T @ np.sum([matrix.T @ linear for matrix, _, linear in parts], axis=0)
+    lam = _best_lam(levels, along**2, rows.radius, 0.0)
+    return lam * rows.radius**2 + float((along**2 / (lam - levels)).sum())
 
 
 def _row_maxima(rows: RowBounds, at: Multipliers, tolerance: float = 1e-4, rounds: int = 18) -> Array:

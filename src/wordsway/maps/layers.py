@@ -48,8 +48,8 @@ class LayeredResponse:
         self.deeper = list(deeper)
         self.phi = phi
         d = blocks[0].shape[1]
-        self.shape = (len(blocks), d) if together else (d,)
-        self.batch = ()
+        self.shape: tuple[int, ...] = (len(blocks), d) if together else (d,)
+        self.batch: tuple[int, ...] = ()
         self.like = start.new_empty(0)
         self.starts = [start.unsqueeze(-1)]  # k 1, pre-activations of X by layer
         for layer in self.deeper:

@@ -150,7 +150,7 @@ class OneWordResponse:
         attention = self.attention
         value, key = attention.apply("value", delta.flatten(0, 1)), attention.apply("key", delta.flatten(0, 1))
         query = attention.apply("query", delta.flatten(0, 1))  # H BW q
-        value, key, query = (x.unflatten(1, delta.shape[:2]) for x in (value, key, query))
+        value, key, query = (x.reshape(len(x), *delta.shape[:2], -1) for x in (value, key, query))
         query = query + self.queries[:, self.words].unsqueeze(1)
         t = self._times(key, self.queries) / self.size
         w = self.share.weight(t)
@@ -167,12 +167,12 @@ class OneWordResponse:
     @staticmethod
     def _times(left: Tensor, right: Tensor) -> Tensor:
         """(H, B, W, s) times (H, n, s) transposed, as one product a head: (H, B, W, n)."""
-        return (left.flatten(1, 2) @ right.mT).unflatten(1, left.shape[1:3])
+        return torch.matmul(left.flatten(1, 2), right.mT).reshape(*left.shape[:3], -1)
 
     @staticmethod
     def _back(left: Tensor, right: Tensor) -> Tensor:
         """(H, B, W, n) times (H, n, s), as one product a head: (H, B, W, s)."""
-        return (left.flatten(1, 2) @ right).unflatten(1, left.shape[1:3])
+        return torch.matmul(left.flatten(1, 2), right).reshape(*left.shape[:3], -1)
 
     def _own_weight(self, move: Move) -> Tensor:
         index = self.words.view(1, 1, -1, 1).expand(*move.own.shape[:3], 1)
@@ -263,14 +263,20 @@ class OneWordResponse:
         needed = lifted.shape[0] * lifted.shape[1] * self.mixed.numel() * 3 * self.mixed.element_size()
         memory.require(needed, "the features of a batch of perturbations", "ask fewer perturbations at once")
         move = self._move(lifted)
-        f = self.alpha.unsqueeze(-1) * (self.values[:, self.words].unsqueeze(2) - self.mixed.unsqueeze(1)).unsqueeze(1)
-        if (got := self.captured) is not None:
-            f[got.head, 0, got.slot, got.row] = got.f
+        f = torch.stack([self.f_rows(slot) for slot in range(len(self.words))], dim=1).unsqueeze(1)  # H 1 W n v
         rows = (move.w - self.before).unsqueeze(-1) * f + move.w.unsqueeze(-1) * move.value.unsqueeze(-2)  # H B W n v
         slots = torch.arange(len(self.words))
         rows[:, :, slots, self.words] = self._own_change(move)
         moved = self.attention.join((rows + self.mixed[:, None, None]).movedim(0, 2))  # B W n p
         return moved.reshape(delta.shape[: delta.ndim - len(self.shape)] + self.batch + moved.shape[2:])
+
+    def f_rows(self, slot: int) -> Tensor:
+        """The vectors f_j of one moving word, (H, n, v); 0 in rows that do not see it."""
+        f = self.alpha[:, 0, slot].unsqueeze(-1) * (self.values[:, self.words[slot]].unsqueeze(1) - self.mixed)
+        if (got := self.captured) is not None:
+            mine = got.slot == slot
+            f[got.head[mine], got.row[mine]] = got.f[mine]
+        return f
 
     def guesses(self) -> Tensor:
         """Directions that move the scores of the other rows most, both signs: (2, *shape)."""

@@ -245,5 +245,5 @@ def random_feature_response(
     rest = math.sqrt(max(float((context * context).sum() - (moving * moving).sum()), 0.0)) if len(words) < n else 0.0
     start = torch.randn(width, generator=generator(seed, "other words"), dtype=context.dtype) * (scale * rest)
     start += block @ moving.reshape(-1)
-    blocks = [block.columns(slot * d, (slot + 1) * d) for slot in range(len(words))]
+    blocks: list[GaussianMatrix] = [block.columns(slot * d, (slot + 1) * d) for slot in range(len(words))]
     return LayeredResponse(blocks, start, _deeper(width, layers, beta, seed, context.dtype), phi, together=together)

@@ -241,8 +241,8 @@ class StackedResponse:
 
     def __init__(self, parts: Sequence[Response]) -> None:
         self.parts = list(parts)
-        self.shape = (len(parts), *parts[0].shape)
-        self.batch = (len(parts),)
+        self.shape: tuple[int, ...] = (len(parts), *parts[0].shape)
+        self.batch: tuple[int, ...] = (len(parts),)
         self.like = parts[0].like
         self.thrifty = any(getattr(part, "thrifty", False) for part in parts)
 

@@ -31,8 +31,8 @@ class RowsResponse:
         scores = attention.scores(self.queries, self.keys)[..., self.rest]  # H n r
         sees = None if self.visible is None else self.visible[:, self.rest]
         self._set_up_rest(scores, sees)
-        self.shape = (len(words), d) if together else (d,)
-        self.batch = ()
+        self.shape: tuple[int, ...] = (len(words), d) if together else (d,)
+        self.batch: tuple[int, ...] = ()
         self.like = X.new_empty(0)
         self._autograd = AutogradResponse(self._at, attention(X), self.shape, self.batch)
 

@@ -174,7 +174,7 @@ def vocabulary_sensitivity(
     size = max(1, 2**25 // (n * d))
     with Meter() as meter:
         response = respond(phi, context, position)
-        parts = table.split(size)
+        parts = [table[start : start + size] for start in range(0, len(table), size)]
         bar = tqdm(parts, desc="vocabulary", unit="batch", delay=2, disable=not progress)
         values = torch.cat([response.change(part - context[position], gradient=False)[0] for part in bar])
     best = int(values.argmax())
@@ -183,11 +183,11 @@ def vocabulary_sensitivity(
 
 
 def _positions(n: int, word: int | Sequence[int] | str) -> list[int]:
-    if isinstance(word, str):
-        if word != "all":
-            raise InputError(f'word must be a position, a sequence of positions or "all", got {word!r}')
+    if word == "all":
         return list(range(n))
-    return check_words(n, word if isinstance(word, Sequence) else [word])
+    if isinstance(word, str):
+        raise InputError(f'word must be a position, a sequence of positions or "all", got {word!r}')
+    return [check_word(n, word)] if isinstance(word, int) else check_words(n, word)
 
 
 def _groups(positions: list[int], n: int) -> Iterator[tuple[int, ...]]:

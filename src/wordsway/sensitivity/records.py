@@ -165,8 +165,4 @@ class VocabularySensitivity:
 
 def status(converged: bool) -> str:
     """The sentence for how a search ended."""
-    return (
-        "converged"
-        if converged
-        else "stopped at the step limit: the value is a valid lower bound, more steps may raise it"
-    )
+    return "converged" if converged else "stopped at the step limit: still a lower bound, more steps may raise it"

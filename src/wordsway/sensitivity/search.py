@@ -64,7 +64,7 @@ def maximise(
     best = _Best(starts)
     point = _to_sphere(starts, radius)
     for _ in range(effort.power):
-        value, slope = best.ask(objective, point)
+        _, slope = best.ask(objective, point)
         point = _to_sphere(torch.where(_length(slope) > 0, slope, point), radius)
     point = _keep(best, objective, point, effort.keep)
     if escape is not None and (others := escape(point)) is not None:
@@ -108,7 +108,7 @@ class _Best:
 
 
 def _length(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return torch.as_tensor(torch.linalg.vector_norm(x, dim=-1, keepdim=True))
 
 
 def _to_sphere(x: Tensor, radius: float) -> Tensor:
@@ -176,7 +176,7 @@ def _flat(free: Tensor, value: Tensor, radius: float, tolerance: float) -> Tenso
 
 
 def _direction(pairs: list[tuple[Tensor, Tensor, Tensor]], free: Tensor, radius: float) -> Tensor:
-    """Two-loop recursion; pairs of weight 0 drop out, and a direction that does not ascend falls back to the gradient."""
+    """Two-loop recursion; pairs of weight 0 drop out, and where it does not ascend the gradient takes its place."""
     short = 0.1 * radius / _dot(free, free).sqrt().clamp_min(torch.finfo(free.dtype).tiny)
     if not pairs:
         return short * free
