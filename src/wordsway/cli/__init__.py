@@ -1,0 +1,132 @@
+"""The command line: parse, call one function, print. What is heavy is imported when a command runs."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, ParamSpec
+
+import typer
+
+from wordsway import __version__
+from wordsway.errors import WordswayError
+
+P = ParamSpec("P")
+
+app = typer.Typer(
+    name="wordsway",
+    help="How far can one word move a model?",
+    epilog="Example: wordsway measure raf --n 100 --d 384 --data imdb --trials 3",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+Map = Annotated[
+    str, typer.Argument(metavar="MAP", help="rf, drf, qkv, raf, relu-raf, sigmoid-raf or linear-raf: see wordsway maps")
+]
+N = Annotated[int | None, typer.Option("--n", metavar="N", help="words in a context; a file brings its own")]
+D = Annotated[int | None, typer.Option("--d", metavar="D", help="dimension of a word; a file brings its own")]
+Data = Annotated[
+    str,
+    typer.Option(
+        metavar="gaussian|imdb|FILE.npy",
+        help="contexts: random; film reviews as an encoder's layer 0 embeds them (word 0 is its [CLS] token); or "
+        "(n, d) or (count, n, d) floats from a file. Rows are rescaled to norm sqrt(d)",
+    ),
+]
+Word = Annotated[str, typer.Option(metavar="K|all", help="position of the word that moves, from 0, or every word")]
+Depth = Annotated[int | None, typer.Option(metavar="L", help="layers of drf (2 if left out)")]
+Width = Annotated[int | None, typer.Option(metavar="K", help="features of rf and drf (n d), rows of qkv's weights (d)")]
+Activation = Annotated[str | None, typer.Option(metavar="NAME", help="activation of rf and drf (relu if left out)")]
+Radius = Annotated[float | None, typer.Option(metavar="R", help="how far the word may move (sqrt(d) if left out)")]
+Trials = Annotated[int, typer.Option(metavar="T", help="how many; trial k has seed S + k, from 0")]
+Seed = Annotated[
+    int, typer.Option(metavar="S", help="decides weights, context and search; of a file, context S mod count")
+]
+Ceiling = Annotated[str, typer.Option(metavar="simple|quick|tight|none", help="how hard to work on the upper bound")]
+Dtype = Annotated[
+    str | None, typer.Option(metavar="float64|float32", help="precision (float64, or the file's, if left out)")
+]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON object a line")]
+
+
+def _interruptible(command: Callable[P, None]) -> Callable[P, None]:
+    """End a command in one line when it is interrupted from the keyboard."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except KeyboardInterrupt:
+            print("wordsway: interrupted", file=sys.stderr)
+            raise typer.Exit(130) from None
+
+    return run
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"wordsway {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version and exit")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(epilog="Example: wordsway measure raf --n 100 --d 384 --data imdb --trials 3")
+@_interruptible
+def measure(
+    map_name: Map,
+    n: N = None,
+    d: D = None,
+    data: Data = "gaussian",
+    word: Word = "0",
+    depth: Depth = None,
+    width: Width = None,
+    activation: Activation = None,
+    radius: Radius = None,
+    trials: Trials = 1,
+    seed: Seed = 0,
+    ceiling: Ceiling = "quick",
+    dtype: Dtype = None,
+    as_json: Json = False,
+) -> None:
+    """Measure how far one word moves a map: a witness below, a certificate above."""
+    from wordsway.cli.plan import Request, resolve
+    from wordsway.cli.trials import run
+    from wordsway.cli.views import print_trials
+
+    plan = resolve(Request(map_name, n, d, data, word, depth, width, activation, radius, trials, seed, ceiling, dtype))
+    if not as_json:
+        print_trials(plan, run(plan))
+        return
+    for records in run(plan):
+        for record in records:
+            print(json.dumps(record, allow_nan=False), flush=True)
+
+
+@app.command(epilog="Example: wordsway maps --json")
+@_interruptible
+def maps(as_json: Json = False) -> None:
+    """List the maps that can be measured, with their formulas and options."""
+    from wordsway.cli.views import print_maps
+
+    print_maps(as_json)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; what wordsway refuses becomes one line on stderr and exit code 1."""
+    try:
+        app(args=arguments, prog_name="wordsway")
+    except WordswayError as error:
+        print("wordsway:", *str(error).split(), file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,242 @@
+"""The maps by name: one table of what each is, which options it takes and how it is built."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from wordsway import memory
+from wordsway.activations import activation
+from wordsway.contexts import as_context, check_size
+from wordsway.errors import InputError, nearest
+from wordsway.maps.attention import Attention, RandomAttention
+from wordsway.maps.random_features import DeepRandomFeatures, RandomFeatures, random_feature_response
+from wordsway.maps.response import FeatureMap, Response, respond
+from wordsway.seeds import generator
+
+OPTIONS = ("depth", "width", "activation")
+DEFAULT_DEPTH = 2
+DEFAULT_ACTIVATION = "relu"
+
+
+@dataclass(frozen=True)
+class MapOptions:
+    """What some maps can be told; None leaves the choice to the map.
+
+    Attributes
+    ----------
+    depth : int or None
+        Number of layers L.
+    width : int or None
+        Number of features k of a layer, or of rows of the query, key and value weights.
+    activation : str or None
+        Name of the function after each layer.
+    """
+
+    depth: int | None = None
+    width: int | None = None
+    activation: str | None = None
+
+    def given(self) -> dict[str, int | str]:
+        """The options that are not None, by name."""
+        return {name: value for name in OPTIONS if (value := getattr(self, name)) is not None}
+
+
+Builder: TypeAlias = Callable[[int, int, MapOptions, int, torch.dtype], FeatureMap]  # n, d, options, seed, dtype
+OneWord: TypeAlias = Callable[[Tensor, int, MapOptions, int], Response]  # X, word, options, seed
+
+
+@dataclass(frozen=True)
+class NamedMap:
+    """A map that can be asked for by name.
+
+    Attributes
+    ----------
+    name, description, formula, weights : str
+        What it is called and what it is, each in a line of plain text; X is a context (n x d).
+    source : str
+        Where it comes from.
+    options : tuple of str
+        Those of "depth", "width" and "activation" that it takes.
+    builder : callable
+        Makes the map that stays consistent over words and contexts.
+    one_word : callable or None
+        Makes the cheap response for one context and one word, where the map has one.
+    """
+
+    name: str
+    description: str
+    formula: str
+    weights: str
+    source: str
+    options: tuple[str, ...]
+    builder: Builder
+    one_word: OneWord | None = None
+
+    def resolve(self, n: int, d: int, options: MapOptions | None = None) -> MapOptions:
+        """Check options and fill in the defaults: depth 2, activation relu, width n d (of qkv: d)."""
+        asked = options or MapOptions()
+        for name in asked.given():
+            if name not in self.options:
+                takes = " and ".join(self.options) or "no options"
+                raise InputError(f"{name} is not an option of {self.name}, which takes {takes}: leave {name} out")
+        chosen = MapOptions()
+        if "depth" in self.options:
+            chosen = replace(chosen, depth=_size(asked.depth, "depth", DEFAULT_DEPTH))
+        if "width" in self.options:
+            default = n * d if "activation" in self.options else d
+            chosen = replace(chosen, width=_size(asked.width, "width", default))
+        if "activation" in self.options:
+            phi = activation(DEFAULT_ACTIVATION if asked.activation is None else asked.activation)
+            if "depth" in self.options:
+                phi.he_scale()  # deep layers need it: complain now where there is none
+            chosen = replace(chosen, activation=phi.name)
+        return chosen
+
+    def build(
+        self,
+        n: int,
+        d: int,
+        options: MapOptions | None = None,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float64,
+    ) -> FeatureMap:
+        """The map for contexts of n x d, with weights drawn from `seed`."""
+        rows, columns = check_size(n, "n"), check_size(d, "d")
+        return self.builder(rows, columns, self.resolve(rows, columns, options), seed, dtype)
+
+    def respond(self, X: Tensor, word: int, options: MapOptions | None = None, seed: int = 0) -> Response:
+        """The response at one context along one word, drawing only what these need where the map can.
+
+        The weights have the law of those of `build`, but where the map has a cheap form they are not the same numbers:
+        use `build` to compare words or contexts.
+        """
+        context = as_context(X)
+        n, d = context.shape
+        if self.one_word is None:
+            return respond(self.build(n, d, options, seed, context.dtype), context, word)
+        return self.one_word(context, word, self.resolve(n, d, options), seed)
+
+
+def map_named(name: str) -> NamedMap:
+    """The map of that name; the error for another one lists those there are."""
+    if name not in MAPS:
+        raise InputError(f"unknown map {name!r}{nearest(name, MAPS)}: known are {', '.join(MAPS)}")
+    return MAPS[name]
+
+
+def _size(value: int | None, name: str, default: int) -> int:
+    return default if value is None else check_size(value, name)
+
+
+def _rf(n: int, d: int, options: MapOptions, seed: int, dtype: torch.dtype) -> FeatureMap:
+    return RandomFeatures(n, d, options.width, options.activation or DEFAULT_ACTIVATION, seed, dtype=dtype)
+
+
+def _rf_one_word(X: Tensor, word: int, options: MapOptions, seed: int) -> Response:
+    return random_feature_response(X, word, None, options.width, options.activation or DEFAULT_ACTIVATION, seed)
+
+
+def _drf(n: int, d: int, options: MapOptions, seed: int, dtype: torch.dtype) -> FeatureMap:
+    depth, phi = options.depth or DEFAULT_DEPTH, options.activation or DEFAULT_ACTIVATION
+    return DeepRandomFeatures(n, d, depth, options.width, phi, seed, dtype=dtype)
+
+
+def _drf_one_word(X: Tensor, word: int, options: MapOptions, seed: int) -> Response:
+    depth, phi = options.depth or DEFAULT_DEPTH, options.activation or DEFAULT_ACTIVATION
+    return random_feature_response(X, word, depth, options.width, phi, seed)
+
+
+def _qkv(n: int, d: int, options: MapOptions, seed: int, dtype: torch.dtype) -> FeatureMap:
+    width = options.width or d
+    memory.require(2 * 3 * 8 * width * d, f"drawing three {width} x {d} weights", "use a smaller width or d")
+    drawn = torch.randn(3, width, d, generator=generator(seed, "qkv"), dtype=torch.float64) / math.sqrt(d)
+    return Attention(*drawn.to(dtype))
+
+
+def _raf(score: str) -> Builder:
+    def build(n: int, d: int, options: MapOptions, seed: int, dtype: torch.dtype) -> FeatureMap:
+        return RandomAttention(d, score, seed)
+
+    return build
+
+
+_LAYER = ("width", "activation")
+_ONE_WEIGHT = "W: d x d, N(0, 1/d)"
+_SCORES = "X W X^T / sqrt(d)"
+
+_ALL = (
+    NamedMap(
+        "rf",
+        "random features",
+        "phi(V flat(X))",
+        "V: k x nd, N(0, 1/(nd)); k = nd unless --width says otherwise",
+        "equation (1)",
+        _LAYER,
+        _rf,
+        _rf_one_word,
+    ),
+    NamedMap(
+        "drf",
+        "deep random features, L layers",
+        "phi(V_L phi(... phi(V_1 flat(X))))",
+        "V_1: k x nd, N(0, beta/(nd)); V_l: k x k, N(0, beta/k); E phi(N(0, beta))^2 = 1",
+        "equations (6) and (7)",
+        ("depth", *_LAYER),
+        _drf,
+        _drf_one_word,
+    ),
+    NamedMap(
+        "qkv",
+        "softmax attention with queries, keys and values",
+        "softmax(X Q^T K X^T / sqrt(k)) X V^T",
+        "Q, K, V: k x d, N(0, 1/d); k = d unless --width says otherwise",
+        "equation (2)",
+        ("width",),
+        _qkv,
+    ),
+    NamedMap(
+        "raf",
+        "random attention features: softmax over the words",
+        f"softmax({_SCORES}) X",
+        _ONE_WEIGHT,
+        "equation (3)",
+        (),
+        _raf("softmax"),
+    ),
+    NamedMap(
+        "relu-raf",
+        "random attention features with ReLU instead of exp",
+        f"rows of max(0, {_SCORES}), each over its sum, times X",
+        _ONE_WEIGHT,
+        "equation (3), ReLU scores",
+        (),
+        _raf("relu"),
+    ),
+    NamedMap(
+        "sigmoid-raf",
+        "random attention features with the sigmoid instead of exp",
+        f"rows of sigmoid({_SCORES}), each over its sum, times X",
+        _ONE_WEIGHT,
+        "equation (3), sigmoid scores",
+        (),
+        _raf("sigmoid"),
+    ),
+    NamedMap(
+        "linear-raf",
+        "linear attention: scores as they are, no normaliser",
+        f"({_SCORES}) X",
+        _ONE_WEIGHT,
+        "equation (3), linear scores",
+        (),
+        _raf("linear"),
+    ),
+)
+
+MAPS: Mapping[str, NamedMap] = MappingProxyType({entry.name: entry for entry in _ALL})
