@@ -68,7 +68,7 @@ class Attention:
         self._check_shapes()
 
     def _check_shapes(self) -> None:
-        given = {name: w for name in ("query", "key", "value") if (w := self._weight(name)) is not None}
+        given = {name: w for name in ("query", "key", "value") if (w := self.weight(name)) is not None}
         if len({w.shape[1] for w in given.values()}) > 1:
             widths = ", ".join(f"{name} {w.shape[1]}" for name, w in given.items())
             raise InputError(f"query, key and value must read the same d (their columns), got {widths}")
@@ -94,9 +94,16 @@ class Attention:
     def __call__(self, X: Tensor) -> Tensor:
         """Features of contexts, (..., n, d) -> (..., n, p)."""
         self.check(X)
+        return self.join(self.mix(X))
+
+    def mix(self, X: Tensor) -> Tensor:
+        """What each head mixes, before they are joined: (..., n, d) -> (..., H, n, v)."""
         queries, keys, values = self.project(X)  # ... H n q, ... H n q, ... H n v
-        weights = self.score.weights(self.scores(queries, keys), self.visible(X))  # ... H n n
-        return self.join(weights @ values)
+        return self.score.weights(self.scores(queries, keys), self.visible(X)) @ values
+
+    def without_output(self) -> Attention:
+        """The same attention with its heads left side by side."""
+        return Attention(self.query, self.key, self.value, self.heads, self.causal, self.score.name)
 
     def respond(self, X: Tensor, word: int | Sequence[int], together: bool = False) -> Response:
         """The fast response: closed form for single words, explicit rows where words move together.
@@ -128,7 +135,8 @@ class Attention:
         """Queries, keys and values by head, (..., H, n, size)."""
         return self.apply("query", X), self.apply("key", X), self.apply("value", X)
 
-    def _weight(self, name: str) -> Tensor | None:
+    def weight(self, name: str) -> Tensor | None:
+        """One of the projections by its name; None is the identity."""
         return {"query": self.query, "key": self.key, "value": self.value}[name]
 
     def _by_head(self, rows: Tensor) -> Tensor:
@@ -136,14 +144,14 @@ class Attention:
 
     def apply(self, name: str, X: Tensor) -> Tensor:
         """One of the projections of the rows of X, split by head: (..., n, d) -> (..., H, n, size)."""
-        weight = self._weight(name)
+        weight = self.weight(name)
         projected = X if weight is None else X @ weight.to(X).mT
         return self._by_head(projected)
 
     def pull(self, name: str, gradient: Tensor) -> Tensor:
         """The adjoint of `apply`: (..., H, n, size) -> (..., n, d)."""
         joined = gradient.movedim(-3, -2).flatten(-2)
-        weight = self._weight(name)
+        weight = self.weight(name)
         return joined if weight is None else joined @ weight.to(joined)
 
     def scores(self, queries: Tensor, keys: Tensor) -> Tensor:

@@ -35,7 +35,6 @@ from wordsway.maps.scores import RatioShare, SoftmaxShare
 
 if TYPE_CHECKING:
     from wordsway.maps.one_word import OneWordResponse
-    from wordsway.maps.rows import RowsResponse
 
 Array = npt.NDArray[np.float64]
 
@@ -394,8 +393,3 @@ def _cell_bounds(
     upper = np.maximum(*parts) + np.maximum(over_s(least), np.maximum(*maxima)) + highest
     inside = [part + most + parabola for part, most, parabola in zip(parts, maxima, parabolas, strict=True)]
     return upper, np.maximum(*inside)
-
-
-def rows_ceiling(response: RowsResponse, radius: float) -> Ceiling | None:
-    """Ceilings for responses by explicit rows; filled in below for the cases that have one."""
-    return None

@@ -14,6 +14,8 @@ from wordsway.errors import NumericalError
 from wordsway.gaussian import GaussianMatrix
 from wordsway.maps.response import Ceiling, Functional, ValueAndGradient, positive_norm, relative
 
+_BATCH = 2**25  # numbers in the features of a batch, when only values are asked
+
 
 class LayeredResponse:
     """Response of phi(V_L ... phi(V_1 flat(X))) when words move together (or one alone).
@@ -83,6 +85,12 @@ class LayeredResponse:
         pulled = [(block.T @ back).mT for block in self.blocks]  # each B d
         return torch.stack(pulled, dim=1).reshape(delta.shape)
 
+    def _parts(self, delta: Tensor) -> list[Tensor] | None:
+        """A batch cut into pieces whose features take little memory; None when it is small enough."""
+        flat = delta.reshape(-1, *self.shape)
+        size = max(1, _BATCH // (len(self.starts) * self.starts[0].numel()))
+        return None if len(flat) <= size else [flat[start : start + size] for start in range(0, len(flat), size)]
+
     def _lead(self, delta: Tensor) -> torch.Size:
         return delta.shape[: delta.ndim - len(self.shape)]
 
@@ -91,6 +99,8 @@ class LayeredResponse:
         return (self.base + change).mT.reshape(self._lead(delta) + self.base.shape[:1])
 
     def change(self, delta: Tensor, gradient: bool = True) -> ValueAndGradient:
+        if not gradient and (parts := self._parts(delta)) is not None:
+            return torch.cat([self.change(part, False)[0] for part in parts]).reshape(self._lead(delta)), None
         reached, change = self._forward(delta)
         square = (change * change).sum(0)
         slope = self._backward(reached, 2 * change, delta) if gradient else None

@@ -67,6 +67,7 @@ class OneWordResponse:
         self.shape, self.batch = layout(X.shape[1], word, together=False)
         self.like = X.new_empty(0)
         self.words = torch.tensor(words, device=X.device)
+        self.place = self.words.view(1, 1, -1, 1)  # where each word's own key stands, along the last axis
         self.context = X
         self.queries, self.keys, self.values = attention.project(X)  # H n q, H n q, H n v
         self.size = math.sqrt(self.queries.shape[-1])
@@ -147,10 +148,9 @@ class OneWordResponse:
         return delta.reshape(-1, len(self.words), self.context.shape[1])
 
     def _move(self, delta: Tensor) -> Move:
-        attention = self.attention
-        value, key = attention.apply("value", delta.flatten(0, 1)), attention.apply("key", delta.flatten(0, 1))
-        query = attention.apply("query", delta.flatten(0, 1))  # H BW q
-        value, key, query = (x.reshape(len(x), *delta.shape[:2], -1) for x in (value, key, query))
+        attention, flat = self.attention, delta.flatten(0, 1)
+        projected = (attention.apply(name, flat) for name in ("value", "key", "query"))  # H BW size
+        value, key, query = (x.reshape(len(x), *delta.shape[:2], -1) for x in projected)
         query = query + self.queries[:, self.words].unsqueeze(1)
         t = self._times(key, self.queries) / self.size
         w = self.share.weight(t)
@@ -159,8 +159,7 @@ class OneWordResponse:
         if (got := self.captured) is not None:
             f_value[got.head, :, got.slot, got.row] = torch.einsum("cbv,cv->cb", value[got.head, :, got.slot], got.f)
         own = self._times(query, self.keys) / self.size
-        index = self.words.view(1, 1, -1, 1).expand(*own.shape[:3], 1)
-        own = own.scatter_add(-1, index, (query * key).sum(-1, keepdim=True) / self.size)
+        own = own.scatter_add(-1, self.place.expand(*own.shape[:3], 1), (query * key).sum(-1, keepdim=True) / self.size)
         sees = None if self.visible is None else self.visible[self.words]
         return Move(value, key, query, t, w, f_value, own, attention.score.weights(own, sees))
 
@@ -175,8 +174,7 @@ class OneWordResponse:
         return torch.matmul(left.flatten(1, 2), right).reshape(*left.shape[:3], -1)
 
     def _own_weight(self, move: Move) -> Tensor:
-        index = self.words.view(1, 1, -1, 1).expand(*move.own.shape[:3], 1)
-        return move.own_weights.gather(-1, index)  # H B W 1
+        return move.own_weights.gather(-1, self.place.expand(*move.own.shape[:3], 1))  # H B W 1
 
     def _own_change(self, move: Move) -> Tensor:
         """Change of the moved row, (H, B, W, v)."""
@@ -238,7 +236,7 @@ class OneWordResponse:
                     value[got.head[c], :, got.slot[c]] += pulled[c]
         own_weight = self._own_weight(move)
         value = value + own_weight * by_own
-        index = self.words.view(1, 1, -1, 1).expand(*own_weight.shape)
+        index = self.place.expand(own_weight.shape)
         by_mix = self._times(by_own, self.values)
         by_mix = by_mix.scatter_add(-1, index, (by_own * move.value).sum(-1, keepdim=True))
         by_mix = by_mix - (move.own_weights * by_mix).sum(-1, keepdim=True)
@@ -297,11 +295,11 @@ class OneWordResponse:
         """
         if self.attention.score.name != "relu":
             return None
-        point = self._lift(delta)
+        point = self._lift(delta[:4])
         radius = torch.linalg.vector_norm(point, dim=-1, keepdim=True)
-        for _ in range(60):
+        for _ in range(30):
             move = self._move(point)
-            index = self.words.view(1, 1, -1, 1).expand(*move.own.shape[:3], 1)
+            index = self.place.expand(*move.own.shape[:3], 1)
             wanted = (1.0 - move.own.gather(-1, index)).clamp_min(0)  # the own score should be at least 1
             excess = (move.own + 0.05).clamp_min(0).scatter(-1, index, -wanted)  # the others at most -0.05
             if self.visible is not None:
@@ -314,7 +312,7 @@ class OneWordResponse:
             loss = (excess * excess).sum((0, -1)).unsqueeze(-1)
             point = point - torch.where(square > 0, loss / square.clamp_min(1e-300), 0.0) * slope
             point = point * (radius / torch.linalg.vector_norm(point, dim=-1, keepdim=True).clamp_min(1e-300))
-        return point.reshape(delta.shape)
+        return point.reshape(-1, *self.shape)
 
     def ceiling(self, radius: float, effort: str = "quick") -> Ceiling | None:
         from wordsway.maps.certificate import attention_ceiling

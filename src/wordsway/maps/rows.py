@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.maps.response import AutogradResponse, Ceiling, Functional, ValueAndGradient
+from wordsway.maps.response import AutogradResponse, Ceiling, Functional, ValueAndGradient, positive_norm
 
 if TYPE_CHECKING:
     from wordsway.maps.attention import Attention
@@ -34,7 +34,10 @@ class RowsResponse:
         self.shape: tuple[int, ...] = (len(words), d) if together else (d,)
         self.batch: tuple[int, ...] = ()
         self.like = X.new_empty(0)
-        self._autograd = AutogradResponse(self._at, attention(X), self.shape, self.batch)
+        self.context = X
+        features = attention(X)
+        self.norm = positive_norm(features)
+        self._autograd = AutogradResponse(self._at, features, self.shape, self.batch)
 
     def _set_up_rest(self, scores: Tensor, sees: Tensor | None) -> None:
         """Gains of the words that stay, summed and mixed; softmax keeps the row's maximum apart."""
@@ -59,9 +62,9 @@ class RowsResponse:
         return self._autograd.inner(u)
 
     def ceiling(self, radius: float, effort: str = "quick") -> Ceiling | None:
-        from wordsway.maps.certificate import rows_ceiling
+        from wordsway.maps.row_ceilings import rows_ceiling
 
-        return rows_ceiling(self, radius)
+        return rows_ceiling(self, radius, effort)
 
     def _at(self, delta: Tensor) -> Tensor:
         """Features of the perturbed contexts, (..., n, p)."""

@@ -20,8 +20,8 @@ from wordsway.sensitivity.search import Effort, Found, maximise
 
 _WITNESS = "lower bound with a witness"
 _EXACT = "exact over the given embeddings"
-_STARTS = 8
-_THRIFTY = Effort(power=3, polish=22, keep=1, tolerance=1e-3)
+_STARTS = 12
+_THRIFTY = Effort(power=3, polish=22, keep=1, tolerance=1e-4)
 _BATCH = 2**21  # entries of a (starts, words, n) array: what is kept in cache-friendly reach
 
 
@@ -219,7 +219,7 @@ def _search(response: Response, radius: float, seed: int, effort: Effort | None)
 
     def escape(delta: Tensor) -> Tensor | None:
         found = response.escapes(lower(delta)) if hasattr(response, "escapes") else None
-        return None if found is None else found.reshape(delta.shape)
+        return None if found is None else found.reshape(-1, *delta.shape[1:])
 
     return maximise(objective, starts.contiguous(), radius, effort or (_THRIFTY if thrifty else None), escape)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,11 +18,11 @@ Objective: TypeAlias = Callable[[Tensor, bool], tuple[Tensor, Tensor | None]]
 class Effort:
     """How hard to search: power steps for every start, then quasi-Newton steps for the `keep` best of each problem."""
 
-    power: int = 8
+    power: int = 6
     polish: int = 60
-    keep: int = 2
+    keep: int = 14
     history: int = 8
-    tolerance: float = 3e-4
+    tolerance: float = 1e-6
 
 
 @dataclass(frozen=True)
@@ -121,15 +122,13 @@ def _to_ball(x: Tensor, radius: float) -> Tensor:
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Inner products of whole problems, (..., 1, 1)."""
-    return (a * b).sum((-2, -1), keepdim=True)
+    """Inner products of whole moves, (B, G)."""
+    return (a * b).sum((-2, -1))
 
 
 def _keep(best: _Best, objective: Objective, point: Tensor, keep: int) -> Tensor:
-    """The `keep` best starts of each problem after the power steps."""
-    if point.shape[0] <= keep:
-        return point
-    order = best.look(objective, point).topk(keep, dim=0).indices  # keep G
+    """The `keep` best starts of each problem after the power steps, best first."""
+    order = best.look(objective, point).topk(min(keep, len(point)), dim=0).indices  # keep G
     return point[order, torch.arange(point.shape[1], device=point.device)]
 
 
@@ -141,54 +140,70 @@ def _free(slope: Tensor, point: Tensor, radius: float) -> Tensor:
 
 
 def _polish(objective: Objective, best: _Best, point: Tensor, radius: float, effort: Effort) -> Tensor:
-    """L-BFGS ascent of every (start, problem) at its own pace; returns which problems converged."""
+    """L-BFGS ascent of every (start, problem) at its own pace; returns which problems converged.
+
+    A start is done when its quadratic model promises less than the tolerance, or cannot reach the leader any more.
+    """
     value, slope = best.ask(objective, point)
     free = _free(slope, point, radius)
-    pairs: list[tuple[Tensor, Tensor, Tensor]] = []
-    scale = torch.ones_like(value)[..., None, None]
-    done = _flat(free, value, radius, effort.tolerance)
+    pairs: list[tuple[Tensor, Tensor]] = []
+    scale = torch.ones_like(value)
     for _ in range(effort.polish):
-        if bool(done.all()):
+        ascent, promise = _direction(pairs, free, radius)
+        settled = (promise <= effort.tolerance * value.abs()) | (scale < 1e-5)
+        going = ~(settled | (value + 20 * promise < value.amax(0))).all(1)  # B
+        if not bool(going.any()):
             break
-        ascent = _direction(pairs, free, radius)
-        trial = _to_ball(point + scale * ascent, radius)
+        if int(going.sum()) <= len(going) // 2:  # starts that are done need no more evaluations
+            stay = going | (value == value.amax(0)).any(1)
+            point, free, value, scale, ascent, settled = (x[stay] for x in (point, free, value, scale, ascent, settled))
+            pairs = [(step[stay], bend[stay]) for step, bend in pairs]
+        trial = _to_ball(point + scale[..., None, None] * ascent, radius)
         trial_value, trial_slope = best.ask(objective, trial)
         trial_free = _free(trial_slope, trial, radius)
-        step = trial - point
-        gain = (trial_value - value)[..., None, None]
-        accept = (gain >= 1e-4 * _dot(free, step)) & (gain > 0)
-        bend = free - trial_free
-        curvature = _dot(step, bend)
-        useful = accept & (curvature > 1e-10 * _dot(bend, bend).sqrt() * _dot(step, step).sqrt())
-        weight = torch.where(useful, 1 / torch.where(useful, curvature, 1.0), 0.0)
-        pairs = [*pairs, (step, bend, weight)][-effort.history :]
-        point, free = torch.where(accept, trial, point), torch.where(accept, trial_free, free)
-        value = torch.where(accept[..., 0, 0], trial_value, value)
-        scale = torch.where(accept, 1.0, scale * 0.3)
-        done = _flat(free, value, radius, effort.tolerance) | (scale[..., 0, 0] < 1e-6)
+        step, bend = trial - point, free - trial_free
+        gain, hoped = trial_value - value, _dot(free, step)
+        accept = (gain > 0) & (gain >= 1e-4 * hoped)
+        taken = accept[..., None, None]
+        pairs = [*pairs, (torch.where(taken, step, 0.0), torch.where(taken, bend, 0.0))][-effort.history :]
+        point, free = torch.where(taken, trial, point), torch.where(taken, trial_free, free)
+        value = torch.where(accept, trial_value, value)
+        # a failed step is shortened to where the parabola through what was seen has its top
+        shorter = (0.5 * hoped / (hoped - gain).clamp_min(1e-300)).clamp(0.1, 0.5)
+        scale = torch.where(accept, 1.0, scale * shorter)
     leader = value.argmax(0)
-    return done[leader, torch.arange(done.shape[1], device=done.device)]
+    return settled[leader, torch.arange(settled.shape[1], device=settled.device)]
 
 
-def _flat(free: Tensor, value: Tensor, radius: float, tolerance: float) -> Tensor:
-    """Whether moving by a whole radius along the free gradient could gain no more than tolerance, to first order."""
-    return _dot(free, free).sqrt()[..., 0, 0] * radius <= tolerance * value.abs()
+def _direction(pairs: list[tuple[Tensor, Tensor]], free: Tensor, radius: float) -> tuple[Tensor, Tensor]:
+    """The L-BFGS direction (B, G, m, d) and the gain that its quadratic model promises (B, G).
 
-
-def _direction(pairs: list[tuple[Tensor, Tensor, Tensor]], free: Tensor, radius: float) -> Tensor:
-    """Two-loop recursion; pairs of weight 0 drop out, and where it does not ascend the gradient takes its place."""
-    short = 0.1 * radius / _dot(free, free).sqrt().clamp_min(torch.finfo(free.dtype).tiny)
-    if not pairs:
-        return short * free
-    work, saved = free, []
-    for step, bend, weight in reversed(pairs):
-        amount = weight * _dot(step, work)
-        saved.append(amount)
-        work = work - amount * bend
-    size = short
-    for step, bend, weight in pairs:  # the newest useful pair sets the scale
-        size = torch.where(weight > 0, _dot(step, bend) / _dot(bend, bend).clamp_min(1e-300), size)
-    work = size * work
-    for (step, bend, weight), amount in zip(pairs, reversed(saved), strict=True):
-        work = work + step * (amount - weight * _dot(bend, work))
-    return torch.where(_dot(work, free) > 0, work, short * free)
+    The two-loop recursion runs on coefficients: all inner products come from one Gram matrix. Pairs without positive
+    curvature drop out; before the first good one, the direction is a tenth of a radius along the gradient.
+    """
+    count, (starts, problems) = len(pairs), free.shape[:2]
+    vectors = torch.stack([*(s for s, _ in pairs), *(b for _, b in pairs), free]).flatten(3).permute(1, 2, 0, 3)
+    gram = (vectors @ vectors.mT).double().cpu().numpy().reshape(starts * problems, 2 * count + 1, -1)
+    steep = np.sqrt(gram[:, -1, -1])
+    mix = np.zeros(gram.shape[:2])
+    mix[:, -1] = 1.0
+    size = np.divide(0.1 * radius, steep, out=np.zeros_like(steep), where=steep > 0)
+    weights, amounts = [], []
+    for k in range(count):
+        curvature, length = gram[:, k, count + k], gram[:, k, k] * gram[:, count + k, count + k]
+        good = (curvature > 0) & (curvature**2 > 1e-20 * length)
+        weights.append(np.divide(1.0, curvature, out=np.zeros_like(curvature), where=good))
+        size = np.divide(curvature, gram[:, count + k, count + k], out=size, where=good)  # the newest one counts
+    for k in reversed(range(count)):
+        amounts.append(weights[k] * (gram[:, k] * mix).sum(1))
+        mix[:, count + k] -= amounts[-1]
+    mix *= size[:, None]
+    for k, amount in enumerate(reversed(amounts)):
+        mix[:, k] += amount - weights[k] * (gram[:, count + k] * mix).sum(1)
+    climb = (gram[:, -1] * mix).sum(1)
+    falling = ~(climb > 0)
+    mix[falling] = 0.0
+    mix[falling, -1] = np.divide(0.1 * radius, steep[falling], out=np.zeros(falling.sum()), where=steep[falling] > 0)
+    promise = torch.from_numpy(0.5 * (gram[:, -1] * mix).sum(1)).to(free).reshape(starts, problems)
+    weights_of = torch.from_numpy(mix).to(free).reshape(starts, problems, 1, -1)
+    return (weights_of @ vectors).reshape(free.shape), promise
