@@ -20,7 +20,7 @@ maximum over s is closed, the one over t is bounded on cells in which every part
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,6 +103,8 @@ def attention_ceiling(response: OneWordResponse, radius: float, effort: str = "q
         if effort != "simple":
             if slot == 0:
                 shared = _fit(rows, none, _QUICK, full=False)
+            if slot <= 1:
+                shared = shared if slot == 0 else _fill(shared, response)
                 ball = _ball(rows, shared)
             found.append(rows.own + float(_row_maxima(rows, shared).sum()) + ball)
         if effort == "tight":
@@ -112,6 +114,13 @@ def attention_ceiling(response: OneWordResponse, radius: float, effort: str = "q
     value = torch.tensor(squares, dtype=torch.float64, device=response.like.device).sqrt()
     kind = "convex rows" if effort == "simple" else f"dual certificate ({effort})"
     return Ceiling(value.reshape(response.batch), kind)
+
+
+def _fill(fitted: Multipliers, response: OneWordResponse) -> Multipliers:
+    """Multipliers fitted to the first word, made fit for the others: its own row, which they need, gets the median."""
+    mu = fitted.mu.reshape(response.queries.shape[0], -1).copy()  # H n
+    mu[:, int(response.words[0])] = np.median(mu, axis=1)
+    return replace(fitted, mu=mu.ravel())
 
 
 def _row_bounds(response: OneWordResponse, slot: int, radius: float, t_rows: Array, full: bool) -> RowBounds:

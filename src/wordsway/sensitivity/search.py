@@ -22,7 +22,7 @@ class Effort:
     polish: int = 60
     keep: int = 14
     history: int = 8
-    tolerance: float = 1e-6
+    tolerance: float = 1e-5
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def maximise(
     if escape is not None and (others := escape(point)) is not None:
         point = torch.cat([point, others])
     converged = _polish(objective, best, point, radius, effort)
-    scales = torch.linspace(0.05, 0.95, 19, dtype=starts.dtype, device=starts.device).view(-1, 1, 1, 1)
+    scales = torch.linspace(0.1, 0.9, 9, dtype=starts.dtype, device=starts.device).view(-1, 1, 1, 1)
     before = best.value.clone()
     best.look(objective, scales * best.delta)
     inside = best.value > before * (1 + effort.tolerance)
