@@ -1,0 +1,85 @@
+"""Run the benchmarks: ``python -m benchmarks [CASE ...] [--list] [--quick]``.
+
+Exit code 1 when a target does not hold, or a case did not finish. A run of all cases at full size writes RESULTS.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.cases import CASES
+from benchmarks.child import Child, ChildError, run_child
+from benchmarks.report import Outcome, Target, failures, machine, page, render
+
+RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
+
+
+def main(arguments: Sequence[str] | None = None, child: Child = run_child, results: Path = RESULTS) -> int:
+    """Run the chosen cases, print their tables, and return the exit code."""
+    options = _parser().parse_args(arguments)
+    unknown = [name for name in options.cases if name not in CASES]
+    if unknown:
+        print(f"unknown case {unknown[0]!r}: choose from {', '.join(CASES)}", file=sys.stderr)
+        return 2
+    if options.list:
+        width = max(map(len, CASES))
+        print("\n".join(f"{name.ljust(width)}  {case.summary}" for name, case in CASES.items()))
+        return 0
+    chosen = list(dict.fromkeys(options.cases)) or list(CASES)
+    _warn_if_busy()
+    begin = time.perf_counter()
+    outcomes = [_run(name, options.quick, child, position, len(chosen)) for position, name in enumerate(chosen, 1)]
+    print(f"{time.perf_counter() - begin:.0f} s in all", file=sys.stderr)
+    print(machine(), end="\n\n")
+    print(render(outcomes, targets=not options.quick))
+    if not options.quick and len(chosen) == len(CASES):
+        results.write_text(page(outcomes), encoding="utf-8")
+        print(f"written to {results.parent.name}/{results.name}", file=sys.stderr)
+    return _verdict(outcomes, options.quick)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measure every speed claim, ours against the published algorithm. All cases together, at full "
+        "size, write benchmarks/RESULTS.md; some of them only print.",
+    )
+    parser.add_argument("cases", metavar="CASE", nargs="*", help="cases to run; all unless some are named")
+    parser.add_argument("--list", action="store_true", help="say what cases there are")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, no targets, nothing written: does it run?")
+    return parser
+
+
+def _run(name: str, quick: bool, child: Child, position: int, count: int) -> Outcome:
+    case = CASES[name]
+    print(f"[{position}/{count}] {name}: {case.summary}{', at a tiny size' if quick else ''}", file=sys.stderr)
+    try:
+        return case.run(child, case.small if quick else case.full)
+    except ChildError as error:  # the other cases still say something
+        return Outcome(targets=(Target(name, "the case runs", str(error), False),))
+
+
+def _verdict(outcomes: Sequence[Outcome], quick: bool) -> int:
+    """0 if everything ran and, at full size, every target holds."""
+    failed = failures(outcomes)
+    if quick:
+        failed = [target for target in failed if target.claim == "the case runs"]
+    for target in failed:
+        print(f"FAILED {target.case}: {target.claim}, got {target.measured}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _warn_if_busy(load: Callable[[], tuple[float, float, float]] | None = None) -> None:
+    """Say so when other programs are running: their work would be counted as that of the benchmark."""
+    load = load or getattr(os, "getloadavg", None)
+    if load is not None and (busy := load()[0]) > 0.5:
+        print(f"the machine is busy (load {busy:.1f}): times will be too long, and ratios off", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""The list of cases: what is run at full size, what at small size, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks import alone, compare
+from benchmarks.child import Child
+from benchmarks.report import Outcome
+
+_GB = 10**9
+
+
+@dataclass(frozen=True)
+class Case:
+    """A benchmark: `run` takes a way to run jobs and a size, of which there are two."""
+
+    summary: str
+    run: Callable[[Child, Mapping[str, Any]], Outcome]
+    full: Mapping[str, Any]
+    small: Mapping[str, Any]
+
+
+def _attention(name: str) -> Case:
+    return Case(
+        f"{name}, n=100, d=384, reviews, against the published algorithm",
+        compare.attention,
+        {"name": name, "n": 100, "d": 384, "trials": 3, "runs": 7},
+        {"name": name, "n": 6, "d": 8, "trials": 1, "runs": 1},
+    )
+
+
+def _large(summary: str, n: int, d: int, depth: int | None, draws: int, seconds: float, memory: int) -> Case:
+    shape = {"depth": depth, "seconds": seconds, "memory": memory}
+    return Case(
+        summary,
+        alone.large,
+        {"n": n, "d": d, "draws": draws, **shape},
+        {"n": 8, "d": 6, "draws": min(draws, 2), **shape},
+    )
+
+
+CASES: dict[str, Case] = {
+    "raf": _attention("raf"),
+    "relu-raf": _attention("relu-raf"),
+    "rf": Case(
+        "rf, n=90, d=192, reviews, against the published algorithm",
+        compare.random_features,
+        {"n": 90, "d": 192, "depth": None, "draws": 10},
+        {"n": 6, "d": 8, "depth": None, "draws": 3},
+    ),
+    "drf": Case(
+        "drf, L=4, n=50, d=64, reviews, against the published algorithm",
+        compare.deep_random_features,
+        {"n": 50, "d": 64, "depth": 4, "draws": 5},
+        {"n": 6, "d": 8, "depth": 2, "draws": 2},
+    ),
+    "rf-150": _large("rf, n=150, d=768: a dense V would need 106 GB", 150, 768, None, 3, 2, 2 * _GB),
+    "drf-8": _large("drf, L=8, n=80, d=768: dense weights would need 242 GB", 80, 768, 8, 3, 6, 4 * _GB),
+    "rf-10000": _large("rf, n=10,000, d=768: a dense V would need 472 TB", 10_000, 768, None, 1, 120, 12 * _GB),
+    "profile": Case(
+        "raf, n=250, d=768, along each of the 250 words",
+        alone.profile,
+        {"n": 250, "d": 768, "seconds": 60},
+        {"n": 8, "d": 6, "seconds": 60},
+    ),
+    "vocabulary": Case(
+        "raf, n=100, d=384, every entry of the vocabulary in place of a word",
+        alone.vocabulary,
+        {"n": 100, "d": 384, "sample": 200, "runs": 3, "seconds": 5},
+        {"n": 6, "d": 8, "sample": 5, "runs": 1, "seconds": 5},
+    ),
+    "ceilings": Case(
+        "raf, n=100, d=384, reviews: certified ceiling over value",
+        alone.ceilings,
+        {"n": 100, "d": 384, "contexts": 5, "limits": {"quick": 1.5, "tight": 1.3}},
+        {"n": 6, "d": 8, "contexts": 2, "limits": {"quick": 1.5, "tight": 1.3}},
+    ),
+    "accuracy": Case(
+        "the fast responses against the plain maps at 100 random Deltas",
+        alone.accuracy,
+        {
+            "maps": {"raf": (100, 384), "relu-raf": (100, 384), "rf": (40, 48), "drf": (40, 48)},
+            "count": 100,
+        },
+        {"maps": {"raf": (6, 8), "rf": (6, 8)}, "count": 5},
+    ),
+}

@@ -1,0 +1,350 @@
+"""The published algorithm is what its description says, and the benchmark reports what it measured."""
+
+from __future__ import annotations
+
+import math
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import wordsway as ws
+from benchmarks import __main__ as program
+from benchmarks import metering, published
+from benchmarks.cases import CASES, Case
+from benchmarks.child import ChildError
+from benchmarks.jobs import JOBS
+from benchmarks.report import Outcome, Row, Target, failures, machine, number, page, render, span, table
+from wordsway.seeds import generator
+
+ROOT = Path(__file__).resolve().parent.parent
+N, D = 5, 4
+RADIUS = math.sqrt(D)
+
+
+def _map(name: str) -> published.Map:
+    if name in ("raf", "relu-raf"):
+        weight = torch.randn(D, D, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        return published.attention(weight, "softmax" if name == "raf" else "relu")
+    return published.layers(published.draw_layers(N * D, None if name == "rf" else 3, seed=1))
+
+
+# The published algorithm
+
+
+@pytest.mark.parametrize("name", ["rf", "drf", "raf", "relu-raf"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_an_ascent_returns_a_witness_in_the_ball_and_its_value(name: str, seed: int) -> None:
+    X, phi = ws.gaussian_context(N, D, seed=seed), _map(name)
+    found = published.ascend(published.along(phi, X, 2), D, RADIUS, published.RATE[name], 60, seed)
+    moved = X.clone()
+    moved[2] += found.delta
+    plain = torch.linalg.vector_norm(phi(moved) - phi(X)) / torch.linalg.vector_norm(phi(X))
+    assert found.value == pytest.approx(plain.item(), rel=1e-12)
+    assert found.value == pytest.approx(published.change(phi, X, 2, found.delta), rel=1e-12)
+    assert torch.linalg.vector_norm(found.delta) <= RADIUS * (1 + 1e-12)
+    assert 0 < found.first < 0.05 < found.value
+    assert not found.delta.requires_grad
+
+
+def test_more_steps_never_end_lower() -> None:
+    X, phi = ws.gaussian_context(N, D, seed=3), _map("raf")
+    features = published.along(phi, X, 0)
+    values = [published.ascend(features, D, RADIUS, 10.0, steps, 0).value for steps in (1, 2, 5, 20, 100)]
+    assert values == sorted(values)
+
+
+def test_a_step_moves_by_the_rate_times_the_gradient_and_is_put_back_onto_the_ball() -> None:
+    start = published.START * torch.randn(D, generator=generator(7, "published start"), dtype=torch.float64)
+
+    def features(delta: torch.Tensor) -> torch.Tensor:
+        return torch.cat([torch.ones(1, dtype=torch.float64), delta])  # relative change |delta|, gradient delta/|delta|
+
+    direction = start / torch.linalg.vector_norm(start)
+    inside = published.ascend(features, D, RADIUS, 0.5, 1, 7)
+    torch.testing.assert_close(inside.delta, start + 0.5 * direction)
+    outside = published.ascend(features, D, RADIUS, 100.0, 1, 7)
+    torch.testing.assert_close(outside.delta, RADIUS * direction)
+    assert outside.value == pytest.approx(RADIUS)
+    assert outside.first == pytest.approx(float(torch.linalg.vector_norm(start)))
+
+
+def test_the_published_numbers_of_steps() -> None:
+    assert [published.steps_of(name, 90) for name in ("rf", "drf", "raf", "relu-raf")] == [300, 300, 4500, 4500]
+
+
+@pytest.mark.parametrize("score", ["softmax", "relu"])
+def test_published_attention_is_our_map(score: str) -> None:
+    X = ws.gaussian_context(N, D, seed=0)
+    ours = ws.RandomAttention(D, score, seed=5)
+    torch.testing.assert_close(published.attention(ours.weight, score)(X), ours(X), rtol=1e-12, atol=1e-12)
+
+
+def test_a_row_of_relu_attention_without_weight_is_zero_and_differentiable() -> None:
+    X = torch.tensor([[1.0, 0.0], [2.0, 0.0]], dtype=torch.float64)
+    phi = published.attention(-torch.eye(2, dtype=torch.float64), "relu")
+    delta = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    features = published.along(phi, X, 0)(delta)
+    assert features.abs().max() == 0
+    (slope,) = torch.autograd.grad(features.sum(), delta)
+    assert torch.isfinite(slope).all()
+
+
+@pytest.mark.parametrize(("depth", "variance"), [(None, 1.0), (3, 2.0)])
+def test_dense_weights_have_the_variance_of_their_map(depth: int | None, variance: float) -> None:
+    weights = published.draw_layers(120, depth, seed=0)
+    assert len(weights) == (depth or 1)
+    for weight in weights:
+        assert weight.dtype == torch.float64
+        assert float(weight.var()) * 120 == pytest.approx(variance, rel=0.06)
+    assert depth is None or not torch.equal(weights[0], weights[1])
+
+
+def test_the_block_of_a_word_gives_the_same_ascent_as_the_dense_weight() -> None:
+    X = ws.gaussian_context(N, D, seed=0)
+    (weight,) = published.draw_layers(N * D, None, seed=2)
+    dense = published.ascend(published.along(published.layers([weight]), X, 3), D, RADIUS, 100.0, 100, 0)
+    block = published.one_block(weight[:, 3 * D : 4 * D], weight @ X.reshape(-1))
+    short = published.ascend(block, D, RADIUS, 100.0, 100, 0)
+    assert short.value == pytest.approx(dense.value, rel=1e-11)
+    torch.testing.assert_close(short.delta, dense.delta)
+
+
+def test_a_drawn_block_has_the_law_of_the_dense_one() -> None:
+    X = ws.gaussian_context(40, 30, seed=0)
+    block, start = published.draw_block(X, 4, seed=0)
+    assert block.shape == (1200, 30)
+    assert float(block.var()) * 1200 == pytest.approx(1, rel=0.03)
+    assert float(start.var()) == pytest.approx(1, rel=0.15)  # |flat(X)|^2 / 1200
+    apart = start - block @ X[4]
+    assert float(apart.var()) == pytest.approx(39 / 40, rel=0.15)
+    alone, its_start = published.draw_block(X[:1], 0, seed=0)
+    torch.testing.assert_close(its_start, alone @ X[0])
+
+
+# Metering
+
+
+def test_measure_repeats_after_a_warm_up_and_sees_the_memory() -> None:
+    asked: list[int] = []
+
+    def work(run: int) -> int:
+        asked.append(run)
+        return int(torch.ones(10_000_000, dtype=torch.float64).sum())
+
+    results, costs = metering.measure(work, runs=3)
+    assert asked == [0, 0, 1, 2]
+    assert results == [10_000_000] * 3
+    assert 0 < costs["seconds"] <= costs["slowest"]
+    assert costs["runs"] == 3
+    assert costs["peak"] > 70_000_000
+    assert 70_000_000 < costs["rise"] < 120_000_000 or sys.platform != "linux"
+    assert metering.measure(work, warm=False)[1]["runs"] == 1
+    assert asked[4:] == [0]
+
+
+# The page
+
+
+_OUTCOME = Outcome(
+    (Row("First", {"case": "a", "s": "1"}), Row("Second", {"case": "b|c"}), Row("First", {"case": "long", "S": "2"})),
+    (Target("a", "at least 3", "4", True), Target("b", "at least 5", "4", False)),
+    ("A remark.",),
+)
+
+
+def test_a_table_has_the_columns_of_all_lines_and_is_padded() -> None:
+    expected = "| case | s   | S   |\n| ---- | --- | --- |\n| a    | 1   |     |\n| long |     | 2   |\n"
+    assert table([{"case": "a", "s": "1"}, {"case": "long", "S": "2"}]) == expected
+
+
+def test_rows_are_grouped_by_table_and_targets_come_last() -> None:
+    text = render([_OUTCOME])
+    places = [text.index(part) for part in ("## First", "| long", "## Second", "b\\|c", "- A remark.", "## Targets")]
+    assert places == sorted(places)
+    assert "| b    | at least 5 | 4        | **no** |" in text
+    assert "| a    | at least 3 | 4        | yes    |" in text
+    assert "Targets" not in render([_OUTCOME], targets=False)
+
+
+def test_failures_are_the_targets_that_do_not_hold() -> None:
+    assert [target.case for target in failures([_OUTCOME, Outcome()])] == ["b"]
+
+
+def test_the_page_describes_the_machine_without_naming_it() -> None:
+    text = page([_OUTCOME])
+    assert machine() in text
+    assert f"torch {torch.__version__}" in text
+    assert str(Path.home()) not in text
+    assert platform.node() not in machine().split()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0.00"), (0.09172, "0.0917"), (2.351, "2.35"), (118.4, "118"), (1420.0, "1,420"), (2e-7, "2.0e-07")],
+)
+def test_numbers_are_written_with_three_digits(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_a_span_is_least_mean_most() -> None:
+    assert span([1.0, 2.0, 6.0]) == "1.000 / 3.000 / 6.000"
+
+
+# The program
+
+
+def _in_process(job: str, **parameters: Any) -> dict[str, Any]:
+    return JOBS[job](**parameters)
+
+
+def test_list_names_every_case(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(CASES)
+
+
+def test_an_unknown_case_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["raf", "rff"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("unknown case 'rff': choose from raf, ")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [("raf", "raf, n=6"), ("rf", "rf, n=6"), ("drf", "drf, L=2"), ("rf-150", "rf, n=8"), ("accuracy", "raf, n=6")],
+)
+def test_quick_cases_print_their_rows_and_write_nothing(
+    name: str, row: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.main([name, "--quick"], _in_process, tmp_path / "out.md") == 0
+    printed = capsys.readouterr()
+    assert f"\n| {row}, " in printed.out
+    assert "Targets" not in printed.out
+    assert f"[1/1] {name}" in printed.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_program_runs_its_jobs_in_processes_of_their_own() -> None:
+    command = [sys.executable, "-m", "benchmarks", "rf-10000", "--quick"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "| rf, n=8, d=6 | 18.4 kB" in done.stdout
+    assert "layered_ours data=gaussian n=8" in done.stderr
+
+
+def _stand_in(monkeypatch: pytest.MonkeyPatch, *outcomes: Outcome | Exception) -> None:
+    """Replace the cases by ones that say what they are told."""
+
+    def case(outcome: Outcome | Exception) -> Case:
+        def run(child: Any, size: Any) -> Outcome:
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        return Case("a stand-in", run, {}, {})
+
+    cases = {f"case-{k}": case(outcome) for k, outcome in enumerate(outcomes)}
+    monkeypatch.setattr(program, "CASES", cases)
+
+
+def test_a_target_that_fails_gives_exit_code_1_and_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _stand_in(monkeypatch, _OUTCOME)
+    results = tmp_path / "out.md"
+    assert program.main([], results=results) == 1
+    assert "FAILED b: at least 5, got 4" in capsys.readouterr().err
+    assert "**no**" in results.read_text()
+    assert program.main(["--quick"], results=tmp_path / "none.md") == 0
+    assert not (tmp_path / "none.md").exists()
+
+
+def test_all_targets_held_give_exit_code_0_and_a_page_only_for_a_run_of_all_cases(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    good = Outcome(_OUTCOME.rows, _OUTCOME.targets[:1])
+    _stand_in(monkeypatch, good, good)
+    results = tmp_path / "out.md"
+    assert program.main(["case-1"], results=results) == 0
+    assert not results.exists()
+    assert program.main([], results=results) == 0
+    assert "## Targets" in results.read_text()
+
+
+@pytest.mark.parametrize("options", [[], ["--quick"]])
+def test_a_case_that_does_not_finish_fails_and_the_others_still_run(
+    options: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _stand_in(monkeypatch, ChildError("a job ended with exit code 9"), Outcome(_OUTCOME.rows))
+    assert program.main(options, results=tmp_path / "out.md") == 1
+    printed = capsys.readouterr()
+    assert "FAILED case-0: the case runs, got a job ended with exit code 9" in printed.err
+    assert "## First" in printed.out
+
+
+def _answer(job: str, **changes: Any) -> dict[str, Any]:
+    """Numbers that meet every target, as a job would give them."""
+    costs = {"seconds": 0.1, "slowest": 0.1, "rise": 10**7, "peak": 3 * 10**8, "runs": 1, "threads": 2}
+    checks = {"ours_same_weights": 1.0, "published_by_ours": 1e-15, "ours_by_plain": 1e-15, "block_gap": 1e-15}
+    values = {
+        "S": 1.0,
+        "ceiling": 1.2,
+        "values": [1.0, 1.1, 0.9],
+        "ceilings": [1.5],
+        "bounded_seconds": 0.2,
+        "words": 3,
+    }
+    others = {"candidates": 9, "top": "x", "gap": 1e-15, "sample": 3, "count": 5}
+    efforts = {name: {"ratios": [1.1, 1.2], "seconds": 1.0} for name in ("simple", "quick", "tight")}
+    answer: dict[str, Any] = {**costs, **checks, **values, **others, "efforts": efforts}
+    if job.endswith("published"):
+        answer |= {"seconds": 50.0, "rise": 10**9}
+    return {**answer, **changes}
+
+
+@pytest.mark.parametrize(
+    ("name", "job", "changes", "claim"),
+    [
+        ("raf", "attention_published", {"seconds": 29.0}, "at least 300 times faster"),
+        ("relu-raf", "attention_published", {"S": 1.0002}, "S at least 0.9999"),
+        ("raf", "attention_published", {"published_by_ours": 1e-8}, "both sides agree"),
+        ("raf", "attention_published", {"ours_same_weights": 1.1}, "both sides agree"),
+        ("rf", "layered_published", {"rise": 10**8}, "at most 1/20 of the published memory"),
+        ("rf", "layered_ours", {"values": [1.3, 1.3, 1.2]}, "within 2 standard deviations"),
+        ("rf", "layered_published", {"block_gap": 1e-8}, "both sides agree"),
+        ("drf", "layered_published", {"seconds": 2.9}, "at least 30 times faster"),
+        ("rf-150", "layered_ours", {"seconds": 2.1}, "within 2 s"),
+        ("drf-8", "layered_ours", {"peak": 4 * 10**9}, "under 4.0 GB"),
+        ("rf-10000", "layered_ours", {"seconds": 121.0}, "within 120 s"),
+        ("profile", "profile", {"seconds": 61.0}, "within 60 s"),
+        ("vocabulary", "vocabulary", {"gap": 1e-9}, "to 1e-10"),
+        ("ceilings", "ceilings", {"efforts": {"tight": {"ratios": [1.1, 1.31], "seconds": 1.0}}}, "between 1 and 1.3"),
+        ("ceilings", "ceilings", {"efforts": {"quick": {"ratios": [0.9, 1.2], "seconds": 1.0}}}, "between 1 and 1.5"),
+        ("accuracy", "accuracy", {"gap": 1e-11}, "at most 1e-12"),
+    ],
+)
+def test_every_target_is_checked(name: str, job: str, changes: dict[str, Any], claim: str) -> None:
+    case = CASES[name]
+    assert failures([case.run(lambda asked, **_: _answer(asked), case.full)]) == []
+    outcome = case.run(lambda asked, **_: _answer(asked, **(changes if asked == job else {})), case.full)
+    failed = failures([outcome])
+    assert failed
+    assert all(claim in target.claim for target in failed)
+
+
+def test_sides_with_different_numbers_of_threads_are_not_compared() -> None:
+    with pytest.raises(ChildError, match="1 and 2 threads"):
+        CASES["raf"].run(lambda job, **_: _answer(job, threads=1 if job == "attention_ours" else 2), CASES["raf"].full)
+
+
+def test_a_busy_machine_is_mentioned(capsys: pytest.CaptureFixture[str]) -> None:
+    program._warn_if_busy(lambda: (0.1, 3.0, 3.0))
+    assert capsys.readouterr().err == ""
+    program._warn_if_busy(lambda: (1.5, 0.0, 0.0))
+    assert "busy (load 1.5)" in capsys.readouterr().err
