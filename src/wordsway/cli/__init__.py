@@ -22,6 +22,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 Map = Annotated[
@@ -33,24 +34,26 @@ Data = Annotated[
     str,
     typer.Option(
         metavar="gaussian|imdb|FILE.npy",
-        help="contexts: random; film reviews as an encoder's layer 0 embeds them (word 0 is its [CLS] token); or "
-        "(n, d) or (count, n, d) floats from a file. Rows are rescaled to norm sqrt(d)",
+        help="random contexts; film reviews as an encoder embeds them (word 0 is its opening [CLS]); or floats of "
+        "shape (n, d) or (count, n, d) from a file. Rows are rescaled to norm sqrt(d)",
     ),
 ]
-Word = Annotated[str, typer.Option(metavar="K|all", help="position of the word that moves, from 0, or every word")]
-Depth = Annotated[int | None, typer.Option(metavar="L", help="layers of drf (2 if left out)")]
-Width = Annotated[int | None, typer.Option(metavar="K", help="features of rf and drf (n d), rows of qkv's weights (d)")]
-Activation = Annotated[str | None, typer.Option(metavar="NAME", help="activation of rf and drf (relu if left out)")]
-Radius = Annotated[float | None, typer.Option(metavar="R", help="how far the word may move (sqrt(d) if left out)")]
-Trials = Annotated[int, typer.Option(metavar="T", help="how many; trial k has seed S + k, from 0")]
+Word = Annotated[str, typer.Option(metavar="K|all", help="position of the word that moves, from 0, or each in turn")]
+Depth = Annotated[int | None, typer.Option(metavar="L", help="layers of drf; 2 if left out")]
+Width = Annotated[
+    int | None, typer.Option(metavar="K", help="features of rf and drf, n d if left out; rows of qkv's weights, d")
+]
+Activation = Annotated[str | None, typer.Option(metavar="NAME", help="activation of rf and drf; relu if left out")]
+Radius = Annotated[float | None, typer.Option(metavar="R", help="how far the word may move; sqrt(d) if left out")]
+Trials = Annotated[int, typer.Option(metavar="T", help="number of trials; trial k = 0, 1, ... has seed S + k")]
 Seed = Annotated[
-    int, typer.Option(metavar="S", help="decides weights, context and search; of a file, context S mod count")
+    int, typer.Option(metavar="S", help="decides context, weights and search; from a file it takes context S mod count")
 ]
 Ceiling = Annotated[str, typer.Option(metavar="simple|quick|tight|none", help="how hard to work on the upper bound")]
 Dtype = Annotated[
-    str | None, typer.Option(metavar="float64|float32", help="precision (float64, or the file's, if left out)")
+    str | None, typer.Option(metavar="float64|float32", help="precision; float64, or that of the file, if left out")
 ]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON object a line")]
+Json = Annotated[bool, typer.Option("--json", help="one JSON object a line, as each trial ends")]
 
 
 def _interruptible(command: Callable[P, None]) -> Callable[P, None]:
@@ -101,11 +104,16 @@ def measure(
     as_json: Json = False,
 ) -> None:
     """Measure how far one word moves a map: a witness below, a certificate above."""
+    if data in ("gaussian", "imdb") and (n is None or d is None):
+        raise typer.BadParameter(f"--n and --d must be given with --data {data}: only a file brings its own sizes")
     from wordsway.cli.plan import Request, resolve
     from wordsway.cli.trials import run
     from wordsway.cli.views import print_trials
 
     plan = resolve(Request(map_name, n, d, data, word, depth, width, activation, radius, trials, seed, ceiling, dtype))
+    if plan.contexts is not None and trials > len(plan.contexts):
+        note = f"{data} holds {len(plan.contexts)} of them, so they are used again, with new weights"
+        print(f"wordsway: {trials} trials need more contexts than there are: {note}", file=sys.stderr)
     if not as_json:
         print_trials(plan, run(plan))
         return

@@ -91,13 +91,12 @@ def resolve(request: Request) -> Plan:
     trials = check_size(request.trials, "trials")
     seed = _check_seeds(request.seed, trials)
     dtype = None if request.dtype is None else DTYPES[_choice("dtype", request.dtype, tuple(DTYPES))]
-    sizes = [None if size is None else check_size(size, name) for name, size in (("n", request.n), ("d", request.d))]
     contexts = None
     if _is_file(request.data):
         contexts = _read(request.data, dtype)
         n, d = _agree(request, (contexts.shape[1], contexts.shape[2]))
     else:
-        n, d = _need(request.data, *sizes)
+        n, d = _size("n", request.n), _size("d", request.d)
     return Plan(
         map=named,
         options=named.resolve(n, d, MapOptions(request.depth, request.width, request.activation)),
@@ -149,14 +148,12 @@ def _is_file(data: str) -> bool:
 def _read(path: str, dtype: torch.dtype | None) -> Tensor:
     """Read the contexts of a file and rescale their rows, so that a bad one is named before any trial."""
     contexts = load_contexts(path)
-    if dtype is not None:
-        contexts = contexts.to(dtype)
     for number, context in enumerate(contexts):
         try:
             context.copy_(normalize(context))
         except InputError as error:
             raise InputError(f"cannot use context {number} of {path}: {error}") from error
-    return contexts
+    return contexts if dtype is None else contexts.to(dtype)  # rescaled before, so that nothing overflows
 
 
 def _agree(request: Request, found: tuple[int, int]) -> tuple[int, int]:
@@ -167,8 +164,7 @@ def _agree(request: Request, found: tuple[int, int]) -> tuple[int, int]:
     return found
 
 
-def _need(data: str, n: int | None, d: int | None) -> tuple[int, int]:
-    if n is None or d is None:
-        missing = " and ".join(name for name, size in (("--n", n), ("--d", d)) if size is None)
-        raise InputError(f"{missing} must be given with --data {data}: only a file brings its own sizes")
-    return n, d
+def _size(name: str, value: int | None) -> int:
+    if value is None:
+        raise InputError(f"--{name} must be given unless --data is a file, which brings its own")
+    return check_size(value, name)

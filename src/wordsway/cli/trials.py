@@ -24,22 +24,26 @@ def run(plan: Plan) -> Iterator[list[Record]]:
     """Yield the records of each trial as it ends; trial k uses the seed S + k for its context, weights and search."""
     with _progress(plan.trials) as bar:
         for seed in range(plan.seed, plan.seed + plan.trials):
-            yield _trial(plan, seed)
+            records = _trial(plan, seed)
+            with bar.get_lock():  # so that the bar and what the caller prints do not share a line
+                bar.clear(nolock=True)
+                yield records
             bar.update()
 
 
 def _trial(plan: Plan, seed: int) -> list[Record]:
     """Draw the weights, search and bound; drawing or reading the context is not counted in the seconds."""
     context = plan.context(seed)
-    settings = {"radius": plan.radius, "ceiling": plan.ceiling, "seed": seed}
+    r, bound = plan.radius, plan.ceiling
     with Meter() as meter:
         if plan.word is None:
             phi = plan.map.build(plan.n, plan.d, plan.options, seed, plan.dtype)
-            profile = sensitivity_profile(phi, context, progress=sys.stderr.isatty(), **settings)  # type: ignore[arg-type]
+            shown = sys.stderr.isatty()
+            profile = sensitivity_profile(phi, context, radius=r, ceiling=bound, seed=seed, progress=shown)
             found = [profile.at(place) for place in range(plan.n)]
         else:
             response = plan.map.respond(context, plan.word, plan.options, seed)
-            found = [response_sensitivity(response, plan.word, **settings)]  # type: ignore[arg-type]
+            found = [response_sensitivity(response, plan.word, r, ceiling=bound, seed=seed)]
     return [_record(plan, seed, one, meter) for one in found]
 
 
@@ -88,3 +92,4 @@ def _progress(trials: int) -> Iterator[Any]:
             over.set()
             if ticker.is_alive():
                 ticker.join()
+            bar.clear()  # tqdm itself only removes what its own updates drew

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 from rich.console import Console
@@ -9,38 +10,27 @@ from rich.console import Console
 from wordsway import show
 from wordsway.cli.plan import Plan
 from wordsway.cli.trials import Record
-from wordsway.maps.catalogue import MAPS
+from wordsway.maps.catalogue import MAPS, PAPER
 
 
 def print_trials(plan: Plan, trials: Iterable[list[Record]]) -> None:
-    """Measure, then print the table; what was finished is printed even when a later trial fails or is interrupted."""
+    """Measure and print; what was finished is printed even when a later trial fails or is interrupted."""
     console = Console(highlight=False)
-    console.print(title(plan), style="bold")
     finished: list[list[Record]] = []
     try:
         for records in trials:
+            if not finished:
+                console.print(_title(plan), style="bold")
             finished.append(records)
             if plan.word is None:
                 _print_words(console, plan, records)
     finally:
         if finished:
-            best = [max(records, key=lambda record: record["sensitivity"]) for records in finished]
-            rows = [{**record, "trial": trial, "status": _short(record["status"])} for trial, record in enumerate(best)]
-            console.print(show.trial_table(rows, console.width))
-            console.print(_summary(plan, best))
-
-
-def title(plan: Plan) -> str:
-    """One line that says what is measured."""
-    options = "".join(f" {name}={value}" for name, value in plan.options.given().items())
-    word = "all words" if plan.word is None else f"word {plan.word}"
-    return f"{plan.map.name}{options}, n={plan.n} d={plan.d}, {plan.data}, {word}, radius {show.number(plan.radius)}"
+            _print_summary(console, plan, finished)
 
 
 def print_maps(as_json: bool) -> None:
-    """The catalogue of maps."""
-    import json
-
+    """Print the catalogue of maps."""
     rows = [
         {
             "name": entry.name,
@@ -54,25 +44,52 @@ def print_maps(as_json: bool) -> None:
     ]
     if as_json:
         for row in rows:
-            print(json.dumps(row))
+            print(json.dumps(row), flush=True)
     else:
-        Console(highlight=False).print(show.map_table(rows))
+        console = Console(highlight=False)
+        console.print(show.map_table(rows))
+        console.print("\nX is a context (n x d), phi the --activation, k the --width, L the --depth.")
+        console.print(f"Equations and sections: {PAPER}.", style="bright_black")
+
+
+def _title(plan: Plan) -> str:
+    """One line that says what was measured."""
+    options = "".join(f" {name}={value}" for name, value in plan.options.given().items())
+    word = "all words" if plan.word is None else f"word {plan.word}"
+    return f"{plan.map.name}{options}, n={plan.n} d={plan.d}, {plan.data}, {word}, radius {plan.radius:.4g}"
 
 
 def _print_words(console: Console, plan: Plan, records: list[Record]) -> None:
     values = [record["sensitivity"] for record in records]
     bounds = [record["ceiling"] for record in records]
+    console.print()
     if plan.trials > 1:
         console.print(f"seed {records[0]['seed']}")
     console.print(show.word_bars(values, None if None in bounds else bounds))
 
 
-def _short(status: str) -> str:
-    return status if status == "converged" else "step limit"
+def _print_summary(console: Console, plan: Plan, finished: list[list[Record]]) -> None:
+    """The table of trials, of all words the one that moves the map most, and what the numbers are."""
+    rows = []
+    for trial, records in enumerate(finished):
+        best = max(records, key=lambda record: record["sensitivity"])
+        bounds = [record["ceiling"] for record in records]
+        ceiling = None if None in bounds else max(bounds)
+        status = "converged" if all(record["status"] == "converged" for record in records) else "step limit"
+        rows.append({**best, "trial": trial, "ceiling": ceiling, "status": status})
+    console.print()
+    console.print(show.trial_table(rows, console.width))
+    console.print()
+    what = "largest of all words" if plan.word is None else "sensitivity"
+    count = "1 trial" if len(rows) == 1 else f"mean and standard deviation of {len(rows)} trials"
+    console.print(f"{what} {show.spread([row['sensitivity'] for row in rows])} ({count})", style="bold")
+    console.print(_kinds(rows[0]), style="bright_black")
 
 
-def _summary(plan: Plan, best: list[Record]) -> str:
-    values = [record["sensitivity"] for record in best]
-    count = "1 trial" if len(values) == 1 else f"{len(values)} trials"
-    what = "largest over the words" if plan.word is None else "sensitivity"
-    return f"{what}: {show.spread(values)} ({count})"
+def _kinds(row: Record) -> str:
+    """What each number rests on."""
+    kinds = "sensitivity: lower bound with a witness"
+    if row["ceiling"] is None:
+        return kinds
+    doubt = f", wrong with probability at most {row['failure']:.1g}" if row["failure"] else ""
+    return f"{kinds}; ceiling: upper bound by {row['ceiling_kind']}{doubt}"

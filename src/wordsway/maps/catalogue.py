@@ -59,7 +59,8 @@ class NamedMap:
     Attributes
     ----------
     name, description, formula, weights : str
-        What it is called and what it is, each in a line of plain text; X is a context (n x d).
+        What it is called and what it is, each in plain text. X is a context (n x d), phi the activation, k the width, L
+        the depth.
     source : str
         Where it comes from.
     options : tuple of str
@@ -84,8 +85,8 @@ class NamedMap:
         asked = options or MapOptions()
         for name in asked.given():
             if name not in self.options:
-                takes = " and ".join(self.options) or "no options"
-                raise InputError(f"{name} is not an option of {self.name}, which takes {takes}: leave {name} out")
+                takes = ", ".join(self.options) or "none"
+                raise InputError(f"{name} is not an option of {self.name} (it takes {takes}): leave it out")
         chosen = MapOptions()
         if "depth" in self.options:
             chosen = replace(chosen, depth=_size(asked.depth, "depth", DEFAULT_DEPTH))
@@ -97,6 +98,7 @@ class NamedMap:
             if "depth" in self.options:
                 phi.he_scale()  # deep layers need it: complain now where there is none
             chosen = replace(chosen, activation=phi.name)
+        _require_features(chosen)
         return chosen
 
     def build(
@@ -135,6 +137,13 @@ def _size(value: int | None, name: str, default: int) -> int:
     return default if value is None else check_size(value, name)
 
 
+def _require_features(options: MapOptions) -> None:
+    """Refuse layers whose features alone, at a context and at one perturbation of it, do not fit."""
+    layers, width = options.depth or 1, options.width or 0
+    what = f"{layers} layers of {width} features" if layers > 1 else f"{width} features"
+    memory.require(2 * 8 * layers * width, f"keeping {what}", "use a smaller width or depth")
+
+
 def _rf(n: int, d: int, options: MapOptions, seed: int, dtype: torch.dtype) -> FeatureMap:
     return RandomFeatures(n, d, options.width, options.activation or DEFAULT_ACTIVATION, seed, dtype=dtype)
 
@@ -162,13 +171,17 @@ def _qkv(n: int, d: int, options: MapOptions, seed: int, dtype: torch.dtype) -> 
 
 def _raf(score: str) -> Builder:
     def build(n: int, d: int, options: MapOptions, seed: int, dtype: torch.dtype) -> FeatureMap:
+        memory.require(2 * 8 * d * d, f"drawing a {d} x {d} weight", "use a smaller d")
         return RandomAttention(d, score, seed)
 
     return build
 
 
+PAPER = "Bombari and Mondelli, Towards Understanding the Word Sensitivity of Attention Layers (2024)"
+
 _LAYER = ("width", "activation")
 _ONE_WEIGHT = "W: d x d, N(0, 1/d)"
+_RATIO = f"rows are divided by their sums; {_ONE_WEIGHT}"
 _SCORES = "X W X^T / sqrt(d)"
 
 _ALL = (
@@ -176,7 +189,7 @@ _ALL = (
         "rf",
         "random features",
         "phi(V flat(X))",
-        "V: k x nd, N(0, 1/(nd)); k = nd unless --width says otherwise",
+        "V: k x nd, N(0, 1/(nd))",
         "equation (1)",
         _LAYER,
         _rf,
@@ -184,9 +197,9 @@ _ALL = (
     ),
     NamedMap(
         "drf",
-        "deep random features, L layers",
+        "deep random features",
         "phi(V_L phi(... phi(V_1 flat(X))))",
-        "V_1: k x nd, N(0, beta/(nd)); V_l: k x k, N(0, beta/k); E phi(N(0, beta))^2 = 1",
+        "V_1: k x nd, N(0, beta/(nd)); V_l: k x k, N(0, beta/k); beta keeps the scale of the features",
         "equations (6) and (7)",
         ("depth", *_LAYER),
         _drf,
@@ -194,16 +207,16 @@ _ALL = (
     ),
     NamedMap(
         "qkv",
-        "softmax attention with queries, keys and values",
+        "attention with queries, keys, values",
         "softmax(X Q^T K X^T / sqrt(k)) X V^T",
-        "Q, K, V: k x d, N(0, 1/d); k = d unless --width says otherwise",
+        "Q, K, V: k x d, N(0, 1/d)",
         "equation (2)",
         ("width",),
         _qkv,
     ),
     NamedMap(
         "raf",
-        "random attention features: softmax over the words",
+        "random attention features",
         f"softmax({_SCORES}) X",
         _ONE_WEIGHT,
         "equation (3)",
@@ -212,28 +225,28 @@ _ALL = (
     ),
     NamedMap(
         "relu-raf",
-        "random attention features with ReLU instead of exp",
-        f"rows of max(0, {_SCORES}), each over its sum, times X",
-        _ONE_WEIGHT,
-        "equation (3), ReLU scores",
+        "raf with ReLU for the softmax",
+        f"ratio(max(0, {_SCORES})) X",
+        _RATIO,
+        "section 5",
         (),
         _raf("relu"),
     ),
     NamedMap(
         "sigmoid-raf",
-        "random attention features with the sigmoid instead of exp",
-        f"rows of sigmoid({_SCORES}), each over its sum, times X",
-        _ONE_WEIGHT,
-        "equation (3), sigmoid scores",
+        "raf with sigmoid for the softmax",
+        f"ratio(sigmoid({_SCORES})) X",
+        _RATIO,
+        "as equation (3)",
         (),
         _raf("sigmoid"),
     ),
     NamedMap(
         "linear-raf",
-        "linear attention: scores as they are, no normaliser",
+        "raf without the softmax",
         f"({_SCORES}) X",
         _ONE_WEIGHT,
-        "equation (3), linear scores",
+        "as equation (3)",
         (),
         _raf("linear"),
     ),
