@@ -27,7 +27,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.optimize import minimize
-from torch import Tensor
 
 from wordsway.errors import InputError, nearest
 from wordsway.maps.response import Ceiling
@@ -61,14 +60,10 @@ class RowBounds:
     own: float  # bound on the moved row's own squared change
     radius: float
 
-    def weight(self, t: Array, rows: slice | npt.NDArray[np.intp] = slice(None)) -> Array:
-        """w(t) for samples t (N, c) of the rows, or for one t of each listed row."""
-        index = (torch.as_tensor(rows),) if isinstance(rows, np.ndarray) else (slice(None),)
-        share = self.share.take(index)
-        moved = torch.as_tensor(t)
-        if moved.ndim == 1:
-            return np.asarray(share.weight(moved).numpy())
-        return np.asarray(share.take((slice(None), None)).weight(moved).numpy())
+    def weight(self, t: Array, rows: Any = slice(None)) -> Array:
+        """w(t) for samples t (N, c) of all rows, or for one t of each listed row."""
+        index = (rows, None) if t.ndim == 2 else rows
+        return np.asarray(self.share.take(index).weight(t), np.float64)
 
 
 @dataclass(frozen=True)
@@ -93,7 +88,7 @@ def attention_ceiling(response: OneWordResponse, radius: float, effort: str = "q
     """
     if effort not in EFFORTS:
         raise InputError(f"ceiling must be one of {', '.join(EFFORTS)}, got {effort!r}{nearest(effort, EFFORTS)}")
-    t_rows = _array(_pull_heads(response, "key", response.queries) / response.size)
+    t_rows = response.pull_heads("key", response.queries / response.size).astype(np.float64)
     none = Multipliers.zero(len(t_rows))
     shared, ball = none, 0.0
     squares = []
@@ -118,7 +113,7 @@ def attention_ceiling(response: OneWordResponse, radius: float, effort: str = "q
 
 def _fill(fitted: Multipliers, response: OneWordResponse) -> Multipliers:
     """Multipliers fitted to the first word, made fit for the others: its own row, which they need, gets the median."""
-    mu = fitted.mu.reshape(response.queries.shape[0], -1).copy()  # H n
+    mu = fitted.mu.reshape(response.heads, -1).copy()  # H n
     mu[:, int(response.words[0])] = np.median(mu, axis=1)
     return replace(fitted, mu=mu.ravel())
 
@@ -128,70 +123,49 @@ def _row_bounds(response: OneWordResponse, slot: int, radius: float, t_rows: Arr
 
     Without `full` the rows g are left out, and |s| is bounded by |f| kappa r alone.
     """
-    heads, n, _ = response.queries.shape
-    stretch = _head_norms(response) * (radius / response.norm)  # H
-    f_length = response.f_square[:, 0, slot].sqrt() / response.norm  # H n
-    s_reach = _array((f_length * stretch.unsqueeze(-1)).flatten())
-    s_rows = np.zeros((heads * n, 0))
+    norms = _head_norms(response) / response.norm  # H
+    stretch = np.repeat(radius * norms, response.n)  # N
+    f_length = np.sqrt(response.f_square[slot]).ravel().astype(np.float64) / response.norm
+    s_reach = f_length * stretch
+    s_rows = np.zeros((len(t_rows), 0))
     if full:
-        f = response.f_rows(slot) / response.norm  # H n v
-        s_rows = _array(_pull_heads(response, "value", f) / response.norm)
+        s_rows = response.pull_heads("value", response.f_rows(slot)).astype(np.float64) / response.norm**2
         s_reach = np.minimum(s_reach, radius * np.linalg.norm(s_rows, axis=1))
     return RowBounds(
-        _flatten_share(response.share.take((slice(None), 0, slot))),
-        _array(response.before[:, 0, slot].flatten()),
-        _array((f_length**2).flatten()),
-        _array((stretch**2).repeat_interleave(n)),
+        response.share.take(slot).ravel(),
+        response.before[slot].ravel().astype(np.float64),
+        f_length**2,
+        stretch**2,
         radius * np.linalg.norm(t_rows, axis=1),
         s_reach,
         t_rows,
         s_rows,
-        _own_bound(response, slot, stretch),
+        _own_bound(response, slot, radius * norms),
         radius,
     )
 
 
-def _own_bound(response: OneWordResponse, slot: int, stretch: Tensor) -> float:
+def _own_bound(response: OneWordResponse, slot: int, stretch: Array) -> float:
     """Bound on the squared change of the moved row: it stays a mean of values, of which one moves by kappa r."""
-    word, norm = int(response.words[slot]), response.norm
-    row = response.mixed[:, word]  # H v
-    far = torch.linalg.vector_norm(response.values - row.unsqueeze(1), dim=-1) / norm  # H n
+    word = response.words[slot]
+    row = response.mixed[:, word].astype(np.float64)  # H v
+    far = np.linalg.norm(response.values - row[:, None], axis=-1) / response.norm  # H n
     bound = far[:, word] + stretch
-    sees = torch.ones_like(far[0], dtype=torch.bool) if response.visible is None else response.visible[word].clone()
+    sees = np.ones(response.n, bool) if response.visible is None else response.visible[word].copy()
     sees[word] = False
-    if bool(sees.any()):
-        bound = torch.maximum(bound, far[:, sees].amax(-1))
+    bound = np.maximum(bound, far[:, sees].max(axis=-1, initial=0.0))
     if response.attention.score.name == "relu":  # the row may lose all its weights
-        bound = torch.maximum(bound, torch.linalg.vector_norm(row, dim=-1) / norm)
-    return float((bound.double() ** 2).sum())
+        bound = np.maximum(bound, np.linalg.norm(row, axis=-1) / response.norm)
+    return float((bound**2).sum())
 
 
-def _flatten_share(share: SoftmaxShare | RatioShare) -> SoftmaxShare | RatioShare:
-    if isinstance(share, SoftmaxShare):
-        return SoftmaxShare(share.odds.flatten().double().cpu())
-    return RatioShare(share.score, *(x.flatten().double().cpu() for x in (share.start, share.rest, share.seen)))
-
-
-def _pull_heads(response: OneWordResponse, name: str, rows: Tensor) -> Tensor:
-    """Rows of each head through the transpose of that head's projection, (H, n, size) -> (H n, d)."""
-    heads = len(rows)
-    alone = torch.eye(heads, dtype=rows.dtype, device=rows.device).view(heads, heads, 1, 1) * rows  # H H n size
-    return response.attention.pull(name, alone).flatten(0, 1)
-
-
-def _head_norms(response: OneWordResponse) -> Tensor:
+def _head_norms(response: OneWordResponse) -> Array:
     """Operator norms of the heads' value projections, (H,)."""
-    weight, heads = response.attention.value, response.queries.shape[0]
+    weight = response.attention.weight("value")
     if weight is None:
-        return torch.ones(heads, dtype=response.like.dtype, device=response.like.device)
-    return (
-        torch.as_tensor(torch.linalg.matrix_norm(weight.to(response.like).reshape(heads, -1, weight.shape[1]), 2))
-        * _SLACK
-    )
-
-
-def _array(x: Tensor) -> Array:
-    return np.ascontiguousarray(x.detach().cpu().double().numpy())
+        return np.ones(response.heads)
+    by_head = weight.double().cpu().numpy().reshape(response.heads, -1, weight.shape[1])
+    return np.asarray(np.linalg.norm(by_head, ord=2, axis=(1, 2)) * _SLACK)
 
 
 # --- fitting the multipliers -------------------------------------------------------------------------------------

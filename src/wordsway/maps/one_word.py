@@ -7,7 +7,9 @@ p_j = (1 - w0_j) c_j + w0_j U_i, and row j != i changes by
     (w_j - w0_j) f_j + w_j D,   f_j = U_i - c_j = (U_i - p_j) / (1 - w0_j),
 
 so the squared change needs only |f_j|, the products f_j . D (that is, P D), and the moved score t_j = q_j . key(Delta).
-Row i is recomputed as it is. All words of a context share the scores and P; each has its own w0.
+Row i is recomputed as it is. Everything linear in Delta is read by one product with one matrix that all words share,
+and everything pulled back to Delta by its transpose. The work between is on small arrays, where NumPy's calls cost a
+fraction of torch's.
 """
 
 from __future__ import annotations
@@ -15,17 +17,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.maps.response import Ceiling, Functional, ValueAndGradient, layout, positive_norm, relative
-from wordsway.maps.scores import RatioShare, SoftmaxShare
+from wordsway.maps.response import Ceiling, Functional, ValueAndGradient, layout, positive_norm
+from wordsway.maps.scores import Array, RatioShare, SoftmaxShare, over
 
 if TYPE_CHECKING:
     from wordsway.maps.attention import Attention
+
+Index = npt.NDArray[np.intp]
+_NAMES = ("value", "key", "query")
+
+
+def product(left: Array, right: Array) -> Array:
+    """left @ right by torch, so that one setting (torch.set_num_threads) rules all threads."""
+    return np.asarray(torch.matmul(torch.from_numpy(left), torch.from_numpy(right)).numpy())
 
 
 @dataclass(frozen=True)
@@ -35,30 +47,36 @@ class Captured:
     A row has at most one such key, so there are at most n of them a head, whatever the number of words.
     """
 
-    head: Tensor  # c
-    row: Tensor  # c
-    slot: Tensor  # c, which of the moving words
-    f: Tensor  # c v
+    head: Index  # c
+    row: Index  # c
+    slot: Index  # c, which of the moving words
+    f: Array  # c v
+
+    @property
+    def place(self) -> tuple[Index, Index, Index]:
+        """Where the rows stand in an array (W, H, n)."""
+        return self.slot, self.head, self.row
 
 
 @dataclass(frozen=True)
 class Move:
     """One batch of Deltas: what every question about it starts from."""
 
-    value: Tensor  # H B W v, value of Delta
-    key: Tensor  # H B W q, key of Delta
-    query: Tensor  # H B W q, query of the moved word
-    t: Tensor  # H B W n, shift of the scores that the other rows give the word
-    w: Tensor  # H B W n, their new weights
-    f_value: Tensor  # H B W n, products f . D
-    own: Tensor  # H B W n, scores of the moved row
-    own_weights: Tensor  # H B W n
+    value: Array  # B W H v, value of Delta
+    key: Array  # B W H q, key of Delta
+    query: Array  # B W H q, query of the moved word
+    t: Array  # B W H n, shift of the scores that the other rows give the word
+    w: Array  # B W H n, their new weights
+    f_value: Array  # B W H n, products f . D
+    own: Array  # B W H n, scores of the moved row
+    own_weights: Array  # B W H n
 
 
 class OneWordResponse:
     """Response of attention with a normalised score and no output, along words that move each on its own.
 
-    Cost: O(n^2 d + n d^2) once, shared by all words; O(n d + d^2) for each Delta with its gradient, as large products.
+    Cost: O(n^2 d + n d^2) once, shared by all words; O(H n d + d^2) for each Delta with its gradient, in four products.
+    Computed on the CPU, in the dtype of the context.
     """
 
     def __init__(self, attention: Attention, X: Tensor, word: int | Sequence[int]) -> None:
@@ -66,253 +84,288 @@ class OneWordResponse:
         self.attention = attention
         self.shape, self.batch = layout(X.shape[1], word, together=False)
         self.like = X.new_empty(0)
-        self.words = torch.tensor(words, device=X.device)
-        self.place = self.words.view(1, 1, -1, 1)  # where each word's own key stands, along the last axis
         self.context = X
-        self.queries, self.keys, self.values = attention.project(X)  # H n q, H n q, H n v
-        self.size = math.sqrt(self.queries.shape[-1])
-        scores = attention.scores(self.queries, self.keys)
-        self.visible = attention.visible(X)
-        weights = attention.score.weights(scores, self.visible)  # H n n
-        self.mixed = weights @ self.values  # H n v
-        self.norm = positive_norm(self.mixed)
-        self.start = weights[:, self.words]  # H W n, weights of the moving rows
-        self._set_up_rows(scores, weights)
+        self.words = np.array(words)
+        X = X.detach().cpu()
+        queries, keys, values = attention.project(X)  # H n q, H n q, H n v
+        scores = attention.scores(queries, keys)
+        visible = attention.visible(X)
+        weights = attention.score.weights(scores, visible)  # H n n
+        mixed = weights @ values
+        self.norm = positive_norm(mixed)
+        self.heads, self.n, size = queries.shape
+        self.size = math.sqrt(size)
+        self.visible = None if visible is None else visible.numpy()
+        self.queries, self.keys, self.values, self.mixed = (x.numpy() for x in (queries, keys, values, mixed))
+        self._set_up_reading()
+        self._set_up_rows(scores.numpy(), weights.numpy())
 
-    def _set_up_rows(self, scores: Tensor, weights: Tensor) -> None:
-        """Shares, f and its norm for each (head, moving word, row)."""
-        to_word = weights[..., self.words].mT  # H W n, weight that each row gives to the word
-        seen = torch.ones_like(to_word[0], dtype=torch.bool)  # W n
-        if self.visible is not None:
-            seen = self.visible[:, self.words].mT.clone()
-        seen[torch.arange(len(self.words)), self.words] = False  # the word's own row is treated apart
-        captured, odds_gain = self._captured(scores, weights, seen)
-        self.share: SoftmaxShare | RatioShare
-        if self.attention.score.gain is None:
-            odds = to_word.log() - torch.log1p(-to_word)
-            if captured is not None:
-                odds[captured.head, captured.slot, captured.row] = odds_gain
-            self.share = SoftmaxShare(odds.masked_fill(~seen, -torch.inf).unsqueeze(1))  # H 1 W n
-        else:
-            gains = self.attention.score.gain(scores)
-            if self.visible is not None:
-                gains = gains * self.visible
-            rest = gains.sum(-1).unsqueeze(1) - gains[..., self.words].mT
-            if captured is not None:
-                rest[captured.head, captured.slot, captured.row] = odds_gain
-            begin = scores[..., self.words].mT
-            share = RatioShare(self.attention.score, begin, rest.clamp_min(0), seen.to(begin).expand_as(begin))
-            self.share = RatioShare(share.score, *(x.unsqueeze(1) for x in (share.start, share.rest, share.seen)))
-        self.before = self.share.weight(torch.zeros_like(to_word).unsqueeze(1))  # H 1 W n
-        alpha = torch.where(seen, 1 / (1 - to_word), 0.0)
-        own = self.values[:, self.words]  # H W v
-        square = (own * own).sum(-1, keepdim=True) + (self.mixed * self.mixed).sum(-1).unsqueeze(1)
-        gap = (square - 2 * own @ self.mixed.mT).clamp_min(0)  # H W n, |U_i - p_j|^2
-        f_square = alpha**2 * gap
-        if captured is not None:
-            at = (captured.head, captured.slot, captured.row)
-            alpha[at] = 0.0
-            f_square[at] = (captured.f * captured.f).sum(-1)
-        self.captured = captured
-        self.alpha = alpha.unsqueeze(1)  # H 1 W n
-        self.f_square = f_square.unsqueeze(1)  # H 1 W n
+    def _set_up_reading(self) -> None:
+        """The matrix that reads t, P D, the moved row's scores and the projections off Delta."""
+        parts = [
+            self.pull_heads("key", self.queries / self.size),
+            self.pull_heads("value", self.mixed),
+            self.pull_heads("query", self.keys / self.size),
+        ]
+        known = {name: weight for name in _NAMES if (weight := self.attention.weight(name)) is not None}
+        parts += [weight.to(self.like.dtype).cpu().numpy() for weight in known.values()]
+        self.reading = np.concatenate(parts)  # R d
+        ends = np.cumsum([len(part) for part in parts])
+        self._slices = dict(zip(("t", "mixed", "own", *known), map(slice, [0, *ends[:-1]], ends), strict=True))
 
-    def _captured(self, scores: Tensor, weights: Tensor, seen: Tensor) -> tuple[Captured | None, Tensor]:
+    def pull_heads(self, name: str, rows: Array) -> Array:
+        """Rows of each head through the transpose of that head's projection, (H, n, size) -> (H n, d)."""
+        alone = np.eye(len(rows), dtype=rows.dtype).reshape(len(rows), len(rows), 1, 1) * rows  # H H n size
+        return np.asarray(self.attention.pull(name, torch.from_numpy(alone)).flatten(0, 1).numpy())
+
+    def _set_up_rows(self, scores: Array, weights: Array) -> None:
+        """Shares, |f|^2 and alpha = 1 / (1 - w0) for each (moving word, head, row), and the moved rows as they were."""
+        count = len(self.words)
+        to_word = np.moveaxis(weights[..., self.words], -1, 0)  # W H n, weight that each row gives to the word
+        seen = np.ones((count, self.n), bool) if self.visible is None else self.visible[:, self.words].T.copy()
+        seen[np.arange(count), self.words] = False  # the word's own row is treated apart
+        self.captured, rest = self._captured(scores, weights)
+        self.share = self._share(scores, to_word, np.broadcast_to(seen[:, None], to_word.shape), rest)
+        self.before = self.share.weight(np.zeros_like(to_word))  # W H n
+        self.own_value = np.moveaxis(self.values[:, self.words], 1, 0)  # W H v
+        squares = (self.own_value**2).sum(-1)[..., None] + (self.mixed**2).sum(-1)
+        cross = np.moveaxis(self.values[:, self.words] @ np.swapaxes(self.mixed, 1, 2), 1, 0)
+        self.alpha = np.where(seen[:, None], 1 / np.where(to_word > 0.5, 1, 1 - to_word), 0).astype(weights.dtype)
+        self.f_square = self.alpha**2 * np.maximum(squares - 2 * cross, 0)
+        if (got := self.captured) is not None:
+            self.alpha[got.place] = 0.0
+            self.f_square[got.place] = (got.f**2).sum(-1)
+        self.own_start = np.moveaxis(scores[:, self.words], 1, 0)  # W H n
+        self.own_before = np.moveaxis(weights[:, self.words], 1, 0)  # W H n
+        self.own_query = np.moveaxis(self.queries[:, self.words], 1, 0)  # W H q
+        self.own_sees = None if self.visible is None else self.visible[self.words][:, None]  # W 1 n
+        # index of each word's own entry in an array (B, W, H, n)
+        self.at_word = (slice(None), np.arange(count)[:, None], np.arange(self.heads)[None], self.words[:, None])
+
+    def _share(
+        self, scores: Array, to_word: Array, seen: npt.NDArray[np.bool_], rest: Array
+    ) -> SoftmaxShare | RatioShare:
+        """How the rows' weights answer; `rest` corrects the captured ones."""
+        score, got = self.attention.score, self.captured
+        if score.array_gain is None or score.array_slope is None:
+            with np.errstate(divide="ignore"):
+                odds = np.log(to_word) - np.log1p(-np.where(to_word > 0.5, 0.5, to_word))
+            if got is not None:
+                odds[got.place] = rest
+            return SoftmaxShare(np.where(seen, odds, -np.inf).astype(odds.dtype))
+        gains = score.array_gain(scores) * (1 if self.visible is None else self.visible)
+        others = np.moveaxis(gains.sum(-1)[..., None] - gains[..., self.words], -1, 0)  # W H n
+        if got is not None:
+            others[got.place] = rest
+        start = np.moveaxis(scores[..., self.words], -1, 0)
+        return RatioShare(score.array_gain, score.array_slope, start, np.maximum(others, 0), seen.astype(start.dtype))
+
+    def _captured(self, scores: Array, weights: Array) -> tuple[Captured | None, Array]:
         """The captured rows among the moving words, with their odds (softmax) or the others' gains (else)."""
-        top, key = weights.max(-1)  # H n
-        slot_of = torch.full((weights.shape[-1],), -1, device=scores.device)
-        slot_of[self.words] = torch.arange(len(self.words), device=scores.device)
+        slot_of = np.full(self.n, -1)
+        slot_of[self.words] = np.arange(len(self.words))
+        key = weights.argmax(-1)  # H n
         slot = slot_of[key]
-        rows = torch.arange(weights.shape[-1], device=scores.device)
-        head, row = torch.nonzero((top > 0.5) & (slot >= 0) & (key != rows), as_tuple=True)
+        head, row = np.nonzero((weights.max(-1) > 0.5) & (slot >= 0) & (key != np.arange(self.n)))
         if not len(row):
-            return None, scores.new_empty(0)
-        taken, slots = key[head, row], slot[head, row]
-        others = torch.ones(len(row), weights.shape[-1], dtype=torch.bool, device=scores.device)
-        if self.visible is not None:
-            others = self.visible[row].clone()
-        others[torch.arange(len(row)), taken] = False
-        line = scores[head, row]  # c n
-        mix = self.attention.score.weights(line, others)  # c n
-        f = self.values[head, taken] - torch.einsum("cn,cnv->cv", mix, self.values[head])
+            return None, np.empty(0)
+        taken, lines = key[head, row], np.arange(len(row))
+        others = np.ones((len(row), self.n), bool) if self.visible is None else self.visible[row].copy()
+        others[lines, taken] = False
+        line = torch.from_numpy(scores[head, row])  # c n
+        mask = torch.from_numpy(others)
+        mix = self.attention.score.weights(line, mask).numpy()
+        f = self.values[head, taken] - np.einsum("cn,cnv->cv", mix, self.values[head])
         if self.attention.score.gain is None:
-            rest = line[torch.arange(len(row)), taken] - line.masked_fill(~others, -torch.inf).logsumexp(-1)
+            rest = line[lines, taken] - line.masked_fill(~mask, -torch.inf).logsumexp(-1)
         else:
-            rest = (self.attention.score.gain(line) * others).sum(-1)
-        return Captured(head, row, slots, f), rest
+            rest = (self.attention.score.gain(line) * mask).sum(-1)
+        return Captured(head, row, slot[head, row], f), rest.numpy()
 
     # --- one batch of Deltas -------------------------------------------------------------------------------------
 
-    def _lift(self, delta: Tensor) -> Tensor:
+    def _lift(self, delta: Tensor) -> Array:
         """(..., *shape) -> (B, W, d)."""
-        return delta.reshape(-1, len(self.words), self.context.shape[1])
+        array = delta.detach().to("cpu", self.like.dtype).numpy()
+        return array.reshape(-1, len(self.words), self.context.shape[1])
 
-    def _move(self, delta: Tensor) -> Move:
-        attention, flat = self.attention, delta.flatten(0, 1)
-        projected = (attention.apply(name, flat) for name in ("value", "key", "query"))  # H BW size
-        value, key, query = (x.reshape(len(x), *delta.shape[:2], -1) for x in projected)
-        query = query + self.queries[:, self.words].unsqueeze(1)
-        t = self._times(key, self.queries) / self.size
-        w = self.share.weight(t)
-        own_value = (value * self.values[:, self.words].unsqueeze(1)).sum(-1, keepdim=True)
-        f_value = self.alpha * (own_value - self._times(value, self.mixed))
+    def _lower(self, value: Array, delta: Tensor) -> Tensor:
+        """(B, W) -> (..., *batch)."""
+        lead = delta.shape[: delta.ndim - len(self.shape)] + self.batch
+        return torch.from_numpy(np.ascontiguousarray(value)).reshape(lead).to(self.like.device)
+
+    def _read(self, delta: Array) -> dict[str, Array]:
+        """Everything linear in Delta, by name, each (B, W, H, size)."""
+        read = product(delta.reshape(-1, delta.shape[-1]), self.reading.T)
+        lead = (*delta.shape[:2], self.heads, -1)
+        found = {name: read[:, part].reshape(lead) for name, part in self._slices.items()}
+        return {**{name: delta.reshape(lead) for name in _NAMES}, **found}
+
+    def _move(self, delta: Array) -> Move:
+        read = self._read(delta)
+        value, key, query = read["value"], read["key"], read["query"] + self.own_query
+        f_value = self.alpha * ((value * self.own_value).sum(-1, keepdims=True) - read["mixed"])
         if (got := self.captured) is not None:
-            f_value[got.head, :, got.slot, got.row] = torch.einsum("cbv,cv->cb", value[got.head, :, got.slot], got.f)
-        own = self._times(query, self.keys) / self.size
-        own = own.scatter_add(-1, self.place.expand(*own.shape[:3], 1), (query * key).sum(-1, keepdim=True) / self.size)
-        sees = None if self.visible is None else self.visible[self.words]
-        return Move(value, key, query, t, w, f_value, own, attention.score.weights(own, sees))
+            f_value[:, got.slot, got.head, got.row] = np.einsum("bcv,cv->bc", value[:, got.slot, got.head], got.f)
+        own = read["own"] + self.own_start
+        own[self.at_word] += (query * key).sum(-1) / self.size
+        w = self.share.weight(read["t"])
+        return Move(value, key, query, read["t"], w, f_value, own, self._own_weights(own))
 
-    @staticmethod
-    def _times(left: Tensor, right: Tensor) -> Tensor:
-        """(H, B, W, s) times (H, n, s) transposed, as one product a head: (H, B, W, n)."""
-        return torch.matmul(left.flatten(1, 2), right.mT).reshape(*left.shape[:3], -1)
+    def _own_weights(self, own: Array) -> Array:
+        """Weights of the moved row."""
+        gain = self.attention.score.array_gain
+        if gain is not None:
+            gains = gain(own) if self.own_sees is None else gain(own) * self.own_sees
+            return over(gains, gains.sum(-1, keepdims=True))
+        if self.own_sees is not None:
+            own = np.where(self.own_sees, own, -np.inf)
+        gains = np.exp(own - own.max(-1, keepdims=True))
+        return np.asarray(gains / gains.sum(-1, keepdims=True))
 
-    @staticmethod
-    def _back(left: Tensor, right: Tensor) -> Tensor:
-        """(H, B, W, n) times (H, n, s), as one product a head: (H, B, W, s)."""
-        return torch.matmul(left.flatten(1, 2), right).reshape(*left.shape[:3], -1)
+    def _by_head(self, left: Array, right: Array) -> Array:
+        """(B, W, H, s) times (H, s, u): (B, W, H, u), one product a head."""
+        if self.heads == 1:
+            return product(left.reshape(-1, left.shape[-1]), right[0]).reshape(*left.shape[:-1], -1)
+        first = np.moveaxis(left, 2, 0).reshape(self.heads, -1, left.shape[-1])
+        return np.moveaxis(product(first, right).reshape(self.heads, *left.shape[:2], -1), 0, 2)
 
-    def _own_weight(self, move: Move) -> Tensor:
-        return move.own_weights.gather(-1, self.place.expand(*move.own.shape[:3], 1))  # H B W 1
-
-    def _own_change(self, move: Move) -> Tensor:
-        """Change of the moved row, (H, B, W, v)."""
-        drift = move.own_weights - self.start.unsqueeze(1)
-        return self._back(drift, self.values) + self._own_weight(move) * move.value
+    def _own_change(self, move: Move) -> Array:
+        """Change of the moved row, (B, W, H, v)."""
+        drift = self._by_head(move.own_weights - self.own_before, self.values)
+        return drift + move.own_weights[self.at_word][..., None] * move.value
 
     def change(self, delta: Tensor, gradient: bool = True) -> ValueAndGradient:
         move = self._move(self._lift(delta))
         w, step = move.w, move.w - self.before
-        length = (move.value * move.value).sum(-1, keepdim=True)  # H B W 1
-        own = self._own_change(move)  # H B W v
-        # |step f + w D|^2, summed over rows; written so that it is exactly 0 at Delta = 0
-        rows = (step * step * self.f_square + w * (2 * step * move.f_value + w * length)).sum(-1)
-        square = (rows + (own * own).sum(-1)).sum(0)  # B W
-        slope = None
-        if gradient:
-            by_weight = 2 * (step * self.f_square + (w + step) * move.f_value + w * length)
-            by_value = 2 * (w * w).sum(-1, keepdim=True) * move.value
-            slope = self._pull_back(move, by_weight, 2 * step * w, by_value, 2 * own).reshape(delta.shape)
-        lead = delta.shape[: delta.ndim - len(self.shape)] + self.batch
-        value, slope = relative(square.reshape(lead), slope, self.norm)
-        return value, slope
+        length = (move.value * move.value).sum(-1, keepdims=True)  # B W H 1
+        own = self._own_change(move)  # B W H v
+        push, pull = step * self.f_square + w * move.f_value, step * move.f_value + w * length
+        # |step f + w D|^2 summed over the rows; exactly 0 at Delta = 0
+        square = (step * push + w * pull).sum((-2, -1)) + (own * own).sum((-2, -1))  # B W
+        size = np.sqrt(np.maximum(square, 0))
+        if not gradient:
+            return self._lower(size / self.norm, delta), None
+        slope = self._pull_back(move, push + pull, step * w, (w * w).sum(-1, keepdims=True) * move.value, own)
+        slope *= over(np.full_like(size, 1 / self.norm), size)[..., None]
+        return self._lower(size / self.norm, delta), torch.from_numpy(slope).reshape(delta.shape).to(self.like.device)
 
     def inner(self, u: Tensor) -> Functional:
-        parts = self.attention.split(u.to(self.mixed))  # H n v
+        parts = self.attention.split(u.detach().to("cpu", self.like.dtype)).contiguous().numpy()  # H n v
         base = (parts * self.mixed).sum()
-        own_parts = parts[:, self.words].unsqueeze(1)  # H 1 W v
-        along = (parts @ self.values[:, self.words].mT - (parts * self.mixed).sum(-1, keepdim=True)).mT  # H W n
-        along = self.alpha * along.unsqueeze(1)
+        own_parts = np.moveaxis(parts[:, self.words], 1, 0)  # W H v
+        level = (parts * self.mixed).sum(-1)[..., None]
+        along = np.moveaxis(parts @ np.swapaxes(self.values[:, self.words], 1, 2) - level, -1, 0) * self.alpha  # W H n
         if (got := self.captured) is not None:
-            along[got.head, 0, got.slot, got.row] = (parts[got.head, got.row] * got.f).sum(-1)
+            along[got.place] = (parts[got.head, got.row] * got.f).sum(-1)
 
         def functional(delta: Tensor) -> ValueAndGradient:
             move = self._move(self._lift(delta))
-            mixed = self._back(move.w, parts)  # H B W v; the moved row's own w is 0
-            rows = ((move.w - self.before) * along).sum(-1) + (mixed * move.value).sum(-1)
-            value = base + (rows + (self._own_change(move) * own_parts).sum(-1)).sum(0)
-            by_weight = along + self._times(move.value, parts)
-            slope = self._pull_back(move, by_weight, None, mixed, own_parts.expand_as(move.value))
-            lead = delta.shape[: delta.ndim - len(self.shape)] + self.batch
-            return value.reshape(lead), slope.reshape(delta.shape)
+            mixed = self._by_head(move.w, parts)  # B W H v; the moved row's own w is 0
+            rows = ((move.w - self.before) * along).sum((-2, -1)) + (mixed * move.value).sum((-2, -1))
+            value = base + rows + (self._own_change(move) * own_parts).sum((-2, -1))
+            by_weight = along + self._by_head(move.value, np.swapaxes(parts, 1, 2))
+            slope = self._pull_back(move, by_weight, None, mixed, np.broadcast_to(own_parts, move.value.shape))
+            return self._lower(value, delta), torch.from_numpy(slope).reshape(delta.shape).to(self.like.device)
 
         return functional
 
-    def _pull_back(
-        self, move: Move, by_weight: Tensor, by_f: Tensor | None, by_value: Tensor, by_own: Tensor
-    ) -> Tensor:
-        """Gradient in Delta from those in the weights, the products f . D, D, and the moved row: (BW, d)."""
-        by_score = by_weight * self.share.slope(move.t, move.w) / self.size
-        key = self._back(by_score, self.queries)
-        value = by_value
+    def _pull_back(self, move: Move, by_weight: Array, by_f: Array | None, by_value: Array, by_own: Array) -> Array:
+        """Gradient in Delta from those in the weights, the products f . D, D, and the moved row: (B, W, d)."""
+        pulled: dict[str, Array] = {"t": by_weight * self.share.slope(move.t, move.w)}
+        value = by_value + move.own_weights[self.at_word][..., None] * by_own
         if by_f is not None:
             scaled = by_f * self.alpha
-            own = self.values[:, self.words].unsqueeze(1)
-            value = value + scaled.sum(-1, keepdim=True) * own - self._back(scaled, self.mixed)
+            pulled["mixed"] = -scaled
+            value = value + scaled.sum(-1, keepdims=True) * self.own_value
             if (got := self.captured) is not None:
-                pulled = torch.einsum("cb,cv->cbv", by_f[got.head, :, got.slot, got.row], got.f)
-                for c in range(len(got.row)):  # few rows; two of them may share a word, so no indexed addition
-                    value[got.head[c], :, got.slot[c]] += pulled[c]
-        own_weight = self._own_weight(move)
-        value = value + own_weight * by_own
-        index = self.place.expand(own_weight.shape)
-        by_mix = self._times(by_own, self.values)
-        by_mix = by_mix.scatter_add(-1, index, (by_own * move.value).sum(-1, keepdim=True))
-        by_mix = by_mix - (move.own_weights * by_mix).sum(-1, keepdim=True)
-        by_row = self._row_slope(move) * by_mix / self.size  # H B W n, gradient in the moved row's scores
-        own_score = by_row.gather(-1, index)
-        query = self._back(by_row, self.keys) + own_score * move.key
-        key = key + own_score * move.query
-        parts = (("value", value), ("key", key), ("query", query))
-        return sum(self.attention.pull(name, part.flatten(1, 2)) for name, part in parts)  # type: ignore[return-value]
+                extra = by_f[:, got.slot, got.head, got.row][..., None] * got.f  # B c v
+                np.add.at(value, (slice(None), got.slot, got.head), extra)  # type: ignore[arg-type]
+        by_mix = self._by_head(by_own, np.swapaxes(self.values, 1, 2))  # B W H n
+        by_mix[self.at_word] += (by_own * move.value).sum(-1)
+        by_mix -= (move.own_weights * by_mix).sum(-1, keepdims=True)
+        pulled["own"] = self._own_slope(move) * by_mix
+        own_score = pulled["own"][self.at_word][..., None] / self.size  # B W H 1
+        pulled |= {"value": value, "key": own_score * move.query, "query": own_score * move.key}
+        return self._write(pulled)
 
-    def _row_slope(self, move: Move) -> Tensor:
+    def _write(self, pulled: dict[str, Array]) -> Array:
+        """The transpose of `_read`: (B, W, H, size) for each name -> (B, W, d)."""
+        lead = pulled["value"].shape[:2]
+        cotangent = np.zeros((math.prod(lead), len(self.reading)), self.reading.dtype)
+        for name, part in self._slices.items():
+            if name in pulled:
+                cotangent[:, part] = pulled[name].reshape(len(cotangent), -1)
+        slope = product(cotangent, self.reading)
+        for name in _NAMES:
+            if name not in self._slices:
+                slope += pulled[name].reshape(len(slope), -1)
+        return slope.reshape(*lead, -1)
+
+    def _own_slope(self, move: Move) -> Array:
         """Derivative of a weight of the moved row in its own score, before the row's mean is taken away."""
         score = self.attention.score
-        if score.gain is None or score.slope is None:
+        if score.array_gain is None or score.array_slope is None:
             return move.own_weights
-        sees = 1.0 if self.visible is None else self.visible[self.words].to(move.own)
-        total = (score.gain(move.own) * sees).sum(-1, keepdim=True)
-        return torch.where(total > 0, score.slope(move.own) * sees / torch.where(total > 0, total, 1.0), 0.0)
+        sees = 1 if self.own_sees is None else self.own_sees
+        total = (score.array_gain(move.own) * sees).sum(-1, keepdims=True)
+        return over(score.array_slope(move.own) * sees, total)
 
     def features(self, delta: Tensor) -> Tensor:
         lifted = self._lift(delta)
-        needed = lifted.shape[0] * lifted.shape[1] * self.mixed.numel() * 3 * self.mixed.element_size()
+        needed = lifted.shape[0] * lifted.shape[1] * self.mixed.size * 3 * self.mixed.itemsize
         memory.require(needed, "the features of a batch of perturbations", "ask fewer perturbations at once")
         move = self._move(lifted)
-        f = torch.stack([self.f_rows(slot) for slot in range(len(self.words))], dim=1).unsqueeze(1)  # H 1 W n v
-        rows = (move.w - self.before).unsqueeze(-1) * f + move.w.unsqueeze(-1) * move.value.unsqueeze(-2)  # H B W n v
-        slots = torch.arange(len(self.words))
-        rows[:, :, slots, self.words] = self._own_change(move)
-        moved = self.attention.join((rows + self.mixed[:, None, None]).movedim(0, 2))  # B W n p
-        return moved.reshape(delta.shape[: delta.ndim - len(self.shape)] + self.batch + moved.shape[2:])
+        f = np.stack([self.f_rows(slot) for slot in range(len(self.words))])  # W H n v
+        rows = (move.w - self.before)[..., None] * f + move.w[..., None] * move.value[..., None, :]  # B W H n v
+        rows[self.at_word] = self._own_change(move)
+        moved = self.attention.join(torch.from_numpy(rows + self.mixed))  # B W n p
+        shape = delta.shape[: delta.ndim - len(self.shape)] + self.batch + moved.shape[2:]
+        return moved.reshape(shape).to(self.like.device)
 
-    def f_rows(self, slot: int) -> Tensor:
+    def f_rows(self, slot: int) -> Array:
         """The vectors f_j of one moving word, (H, n, v); 0 in rows that do not see it."""
-        f = self.alpha[:, 0, slot].unsqueeze(-1) * (self.values[:, self.words[slot]].unsqueeze(1) - self.mixed)
+        f = self.alpha[slot][..., None] * (self.own_value[slot][:, None] - self.mixed)
         if (got := self.captured) is not None:
             mine = got.slot == slot
             f[got.head[mine], got.row[mine]] = got.f[mine]
-        return f
+        return np.asarray(f)
 
     def guesses(self) -> Tensor:
         """Directions that move the scores of the other rows most, both signs: (2, *shape)."""
-        n, d = self.context.shape
-        maps = self.attention.pull("key", self.queries)  # n d, the heads' score maps added up
-        if min(n, d) > 2000:  # the decomposition would cost more than the search
-            return self.context.new_empty(0, *self.shape)
-        gram = maps @ maps.mT if n <= d else maps.mT @ maps
-        top = torch.linalg.eigh(gram).eigenvectors[:, -1]
-        direction = maps.mT @ top if n <= d else top
-        return torch.stack([direction, -direction]).reshape(2, *[1] * len(self.batch), d).expand(2, *self.shape)
+        maps = self.reading[self._slices["t"]]  # H n d
+        if min(maps.shape) > 2000:  # the decomposition would cost more than the search
+            return self.like.new_empty(0, *self.shape)
+        wide = len(maps) <= maps.shape[1]
+        top = np.linalg.eigh(maps @ maps.T if wide else maps.T @ maps)[1][:, -1]
+        direction = torch.from_numpy(maps.T @ top if wide else top).to(self.like.device)
+        both = torch.stack([direction, -direction])
+        return both.reshape(2, *[1] * len(self.batch), -1).expand(2, *self.shape)
 
     def escapes(self, delta: Tensor) -> Tensor | None:
-        """Points near `delta` where the moved row gives all its weight to itself, for scores that can be 0.
+        """Points near the first few of `delta` where the moved row gives all its weight to itself; relu scores only.
 
-        With relu scores that row jumps when all its scores but its own turn negative: a basin of its own, which smooth
-        ascent misses. Found by Polyak steps on the violated inequalities, so it is a place to start, nothing more.
+        That row jumps when all its scores but its own turn negative: a basin of its own, which smooth ascent misses.
+        Found by Polyak steps on the violated inequalities, so it is a place to start, nothing more.
         """
         if self.attention.score.name != "relu":
             return None
         point = self._lift(delta[:4])
-        radius = torch.linalg.vector_norm(point, dim=-1, keepdim=True)
+        radius = np.linalg.norm(point, axis=-1, keepdims=True)
         for _ in range(30):
             move = self._move(point)
-            index = self.place.expand(*move.own.shape[:3], 1)
-            wanted = (1.0 - move.own.gather(-1, index)).clamp_min(0)  # the own score should be at least 1
-            excess = (move.own + 0.05).clamp_min(0).scatter(-1, index, -wanted)  # the others at most -0.05
-            if self.visible is not None:
-                excess = excess * self.visible[self.words]
-            query = self._back(excess, self.keys) - wanted * move.key
-            parts = (("query", query), ("key", -wanted * move.query))
-            slope = sum(self.attention.pull(name, part.flatten(1, 2)) for name, part in parts) / self.size
-            slope = torch.as_tensor(slope).reshape(point.shape)
-            square = (slope * slope).sum(-1, keepdim=True)
-            loss = (excess * excess).sum((0, -1)).unsqueeze(-1)
-            point = point - torch.where(square > 0, loss / square.clamp_min(1e-300), 0.0) * slope
-            point = point * (radius / torch.linalg.vector_norm(point, dim=-1, keepdim=True).clamp_min(1e-300))
-        return point.reshape(-1, *self.shape)
+            wanted = np.maximum(1.0 - move.own[self.at_word], 0)[..., None]  # the own score should be at least 1
+            excess = np.maximum(move.own + 0.05, 0)  # the others at most -0.05
+            excess[self.at_word] = -wanted[..., 0]
+            if self.own_sees is not None:
+                excess = excess * self.own_sees
+            pulled: dict[str, Any] = {"own": excess, "value": np.zeros_like(move.value)}
+            pulled |= {"key": -wanted * move.query / self.size, "query": -wanted * move.key / self.size}
+            slope = self._write(pulled)
+            loss = (excess * excess).sum((-2, -1))[..., None]
+            point = point - over(loss, (slope * slope).sum(-1, keepdims=True)) * slope
+            point = point * over(radius, np.linalg.norm(point, axis=-1, keepdims=True))
+        return torch.from_numpy(point).reshape(-1, *self.shape).to(self.like.device)
 
     def ceiling(self, radius: float, effort: str = "quick") -> Ceiling | None:
         from wordsway.maps.certificate import attention_ceiling

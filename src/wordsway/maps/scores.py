@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from scipy.special import expit
 from torch import Tensor
 
 from wordsway.errors import InputError, nearest
 
-Elementwise: TypeAlias = Callable[[Tensor], Tensor]
+Array: TypeAlias = npt.NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -19,12 +22,16 @@ class Score:
     """A rule from scores S_jk to weights.
 
     softmax: exp(S_jk) over the row's sum; relu and sigmoid: g(S_jk) over the row's sum, 0 where the sum is 0;
-    linear: the scores themselves, without a normaliser. The rule is monotone in its own score in every case.
+    linear: the scores themselves, without a normaliser. A weight grows with its own score in every case.
+
+    `gain` is g on tensors; `array_gain` and `array_slope` are g and g' on arrays. Softmax has none, because it works
+    with odds.
     """
 
     name: str
-    gain: Elementwise | None = None
-    slope: Elementwise | None = None
+    gain: Callable[[Tensor], Tensor] | None = None
+    array_gain: Callable[[Array], Array] | None = None
+    array_slope: Callable[[Array], Array] | None = None
     normalised: bool = True
 
     def weights(self, scores: Tensor, visible: Tensor | None = None) -> Tensor:
@@ -41,18 +48,18 @@ class Score:
         return torch.where(total > 0, gains / torch.where(total > 0, total, 1.0), 0.0)
 
 
-def _sigmoid_slope(scores: Tensor) -> Tensor:
-    value = torch.sigmoid(scores)
-    return value * (1 - value)
+def _sigmoid_slope(scores: Array) -> Array:
+    value = expit(scores)
+    return np.asarray(value * (1 - value))
 
 
 SCORES = {
     score.name: score
     for score in (
         Score("softmax"),
-        Score("relu", torch.relu, lambda s: (s > 0).to(s.dtype)),
-        Score("sigmoid", torch.sigmoid, _sigmoid_slope),
-        Score("linear", lambda s: s, torch.ones_like, normalised=False),
+        Score("relu", torch.relu, lambda s: np.maximum(s, 0), lambda s: (s > 0).astype(s.dtype)),
+        Score("sigmoid", torch.sigmoid, expit, _sigmoid_slope),
+        Score("linear", lambda s: s, normalised=False),
     )
 }
 
@@ -64,48 +71,64 @@ def score_named(name: str) -> Score:
     return SCORES[name]
 
 
-@dataclass(frozen=True)
+def over(part: Array, total: Array) -> Array:
+    """part / total, and 0 where the total is 0."""
+    return np.asarray(
+        np.divide(part, total, out=np.zeros(np.broadcast(part, total).shape, part.dtype), where=total > 0)
+    )
+
+
 class SoftmaxShare:
     """w(t) = sigmoid(odds + t): the softmax weight of a key whose score moves by t, the others staying.
 
     `odds` is log(w / (1 - w)) at t = 0, and -inf where the row does not see the key.
     """
 
-    odds: Tensor
+    def __init__(self, odds: Array) -> None:
+        self.odds = odds
 
-    def weight(self, t: Tensor) -> Tensor:
-        return torch.sigmoid(t + self.odds)
+    def weight(self, t: Array) -> Array:
+        return np.asarray(expit(t + self.odds))
 
-    def slope(self, t: Tensor, w: Tensor) -> Tensor:
+    def slope(self, t: Array, w: Array) -> Array:
         return w * (1 - w)
 
-    def take(self, index: tuple[Any, ...]) -> SoftmaxShare:
+    def take(self, index: Any) -> SoftmaxShare:
         return SoftmaxShare(self.odds[index])
 
+    def ravel(self) -> SoftmaxShare:
+        return SoftmaxShare(self.odds.ravel().astype(np.float64))
 
-@dataclass(frozen=True)
+
 class RatioShare:
     """w(t) = g(a + t) / (Z + g(a + t)): the weight of a key whose score a moves by t, the others' gains summing to Z.
 
     `seen` is 0 where the row does not see the key.
     """
 
-    score: Score
-    start: Tensor
-    rest: Tensor
-    seen: Tensor
+    def __init__(
+        self,
+        gain: Callable[[Array], Array],
+        slope: Callable[[Array], Array],
+        start: Array,
+        rest: Array,
+        seen: Array,
+    ) -> None:
+        self.gain, self.gain_slope = gain, slope
+        self.start, self.rest, self.seen = start, rest, seen
 
-    def weight(self, t: Tensor) -> Tensor:
-        assert_gain = self.score.gain
-        gain = assert_gain(self.start + t) * self.seen  # type: ignore[misc]
-        total = self.rest + gain
-        return torch.where(total > 0, gain / torch.where(total > 0, total, 1.0), 0.0)
+    def weight(self, t: Array) -> Array:
+        gain = self.gain(self.start + t) * self.seen
+        return over(gain, self.rest + gain)
 
-    def slope(self, t: Tensor, w: Tensor) -> Tensor:
-        gain = self.score.gain(self.start + t)  # type: ignore[misc]
-        total = self.rest + gain
-        steep = self.score.slope(self.start + t) * self.rest * self.seen  # type: ignore[misc]
-        return torch.where(total > 0, steep / torch.where(total > 0, total, 1.0) ** 2, 0.0)
+    def slope(self, t: Array, w: Array) -> Array:
+        total = self.rest + self.gain(self.start + t) * self.seen
+        return over(self.gain_slope(self.start + t) * (self.rest * self.seen), total * total)
 
-    def take(self, index: tuple[Any, ...]) -> RatioShare:
-        return RatioShare(self.score, self.start[index], self.rest[index], self.seen[index])
+    def take(self, index: Any) -> RatioShare:
+        parts = (self.start[index], self.rest[index], self.seen[index])
+        return RatioShare(self.gain, self.gain_slope, *parts)
+
+    def ravel(self) -> RatioShare:
+        parts = (x.ravel().astype(np.float64) for x in (self.start, self.rest, self.seen))
+        return RatioShare(self.gain, self.gain_slope, *parts)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
@@ -16,12 +17,12 @@ from wordsway.maps import FeatureMap, Response, respond
 from wordsway.memory import Meter
 from wordsway.seeds import generator
 from wordsway.sensitivity.records import Cost, Profile, Sensitivity, VocabularySensitivity, status
-from wordsway.sensitivity.search import Effort, Found, maximise
+from wordsway.sensitivity.search import Array, Effort, Found, maximise
 
 _WITNESS = "lower bound with a witness"
 _EXACT = "exact over the given embeddings"
 _STARTS = 12
-_THRIFTY = Effort(power=3, polish=22, keep=1, tolerance=1e-4)
+_THRIFTY = Effort(power=3, sift=0, keep=1, polish=22, tolerance=1e-4)
 _BATCH = 2**21  # entries of a (starts, words, n) array: what is kept in cache-friendly reach
 
 
@@ -94,7 +95,7 @@ def response_sensitivity(
         float(found.value[0]),
         None if bound is None else float(bound.value),
         word,
-        found.delta[0].reshape(response.shape),
+        _tensor(found.delta[0], response).reshape(response.shape),
         r,
         status(bool(found.converged[0])),
         _WITNESS,
@@ -135,10 +136,10 @@ def sensitivity_profile(
     complete = len(known) == len(bounds)
     return Profile(
         tuple(positions),
-        torch.cat([found.value for found in founds]),
+        _tensor(np.concatenate([found.value for found in founds]), response),
         torch.cat([bound.value for bound in known]) if complete else None,
-        torch.cat([found.delta[:, 0] for found in founds]),
-        torch.cat([found.converged for found in founds]),
+        _tensor(np.concatenate([found.delta[:, 0] for found in founds]), response),
+        torch.from_numpy(np.concatenate([found.converged for found in founds])),
         r,
         _WITNESS,
         known[0].kind if complete else None,
@@ -210,18 +211,24 @@ def _search(response: Response, radius: float, seed: int, effort: Effort | None)
     if (guess := getattr(response, "guesses", None)) is not None:
         starts = torch.cat([starts, guess().reshape(-1, problems, moves, d)])
 
-    def lower(delta: Tensor) -> Tensor:
-        return delta.reshape(delta.shape[0], *response.shape)
+    def lower(delta: Array) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(delta)).to(response.like.device).reshape(-1, *response.shape)
 
-    def objective(delta: Tensor, gradient: bool) -> tuple[Tensor, Tensor | None]:
+    def objective(delta: Array, gradient: bool) -> tuple[Array, Array | None]:
         value, slope = response.change(lower(delta), gradient)
-        return value.reshape(delta.shape[:2]), None if slope is None else slope.reshape(delta.shape)
+        slopes = None if slope is None else slope.cpu().numpy().reshape(delta.shape)
+        return value.cpu().numpy().reshape(delta.shape[:2]), slopes
 
-    def escape(delta: Tensor) -> Tensor | None:
+    def escape(delta: Array) -> Array | None:
         found = response.escapes(lower(delta)) if hasattr(response, "escapes") else None
-        return None if found is None else found.reshape(-1, *delta.shape[1:])
+        return None if found is None else found.cpu().numpy().reshape(-1, *delta.shape[1:])
 
-    return maximise(objective, starts.contiguous(), radius, effort or (_THRIFTY if thrifty else None), escape)
+    first = starts.cpu().contiguous().numpy()
+    return maximise(objective, first, radius, effort or (_THRIFTY if thrifty else None), escape)
+
+
+def _tensor(array: Array, response: Response) -> Tensor:
+    return torch.from_numpy(array).to(response.like.device)
 
 
 def _cost(meter: Meter, response: Response, evaluations: int) -> Cost:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-import torch
-from torch import Tensor
+import numpy.typing as npt
 
+Array: TypeAlias = npt.NDArray[np.floating[Any]]
 # (B, G, m, d) -> values (B, G) and, if wanted, gradients (B, G, m, d): B starts for each of G problems of m moves
-Objective: TypeAlias = Callable[[Tensor, bool], tuple[Tensor, Tensor | None]]
+Objective: TypeAlias = Callable[[Array, bool], tuple[Array, Array | None]]
+Escape: TypeAlias = Callable[[Array], Array | None]
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard to search: power steps for every start, then quasi-Newton steps for the `keep` best of each problem."""
+    """How hard to search: power steps and `sift` quasi-Newton steps for every start, then `polish` for the `keep` best.
+
+    A start is done when its quadratic model promises a gain below `tolerance`, relative to its value.
+    """
 
     power: int = 6
-    polish: int = 60
-    keep: int = 14
+    sift: int = 10
+    keep: int = 4
+    polish: int = 40
     history: int = 8
     tolerance: float = 1e-5
 
@@ -29,18 +34,14 @@ class Effort:
 class Found:
     """The best move of each problem: a witness, so `value` is a lower bound on the supremum."""
 
-    value: Tensor  # G
-    delta: Tensor  # G m d
-    converged: Tensor  # G
+    value: Array  # G
+    delta: Array  # G m d
+    converged: npt.NDArray[np.bool_]  # G
     evaluations: int
 
 
 def maximise(
-    objective: Objective,
-    starts: Tensor,
-    radius: float,
-    effort: Effort | None = None,
-    escape: Callable[[Tensor], Tensor | None] | None = None,
+    objective: Objective, starts: Array, radius: float, effort: Effort | None = None, escape: Escape | None = None
 ) -> Found:
     """Maximise over |Delta_l| <= radius for each of the m moves l.
 
@@ -53,109 +54,113 @@ def maximise(
     ----------
     objective : callable
         (B, G, m, d), bool -> values (B, G), gradients (B, G, m, d).
-    starts : Tensor (B, G, m, d)
+    starts : array (B, G, m, d)
         Directions to start from; their length does not matter.
     radius : float
         Radius of the balls.
     effort : Effort
     escape : callable, optional
-        Points (B', G, m, d) in other basins near given ones; they are polished too.
+        Points (B', G, m, d) in other basins near given ones (best first); they are polished too.
     """
     effort = effort or Effort()
     best = _Best(starts)
     point = _to_sphere(starts, radius)
     for _ in range(effort.power):
         _, slope = best.ask(objective, point)
-        point = _to_sphere(torch.where(_length(slope) > 0, slope, point), radius)
-    point = _keep(best, objective, point, effort.keep)
+        point = _to_sphere(np.where(_length(slope) > 0, slope, point), radius)
+    order = np.argsort(-best.look(objective, point), axis=0)  # B G
+    point = _pick(order, point)
     if escape is not None and (others := escape(point)) is not None:
-        point = torch.cat([point, others])
+        point = np.concatenate([point, others])
     converged = _polish(objective, best, point, radius, effort)
-    scales = torch.linspace(0.1, 0.9, 9, dtype=starts.dtype, device=starts.device).view(-1, 1, 1, 1)
-    before = best.value.clone()
-    best.look(objective, scales * best.delta)
+    before = best.value.copy()
+    best.look(objective, np.linspace(0.1, 0.9, 9, dtype=starts.dtype).reshape(-1, 1, 1, 1) * best.delta)
     inside = best.value > before * (1 + effort.tolerance)
-    if bool(inside.any()):
-        again = _polish(objective, best, best.delta.unsqueeze(0).clone(), radius, effort)
-        converged = torch.where(inside, again, converged)
+    if inside.any():
+        again = _polish(objective, best, best.delta[None].copy(), radius, effort)
+        converged = np.where(inside, again, converged)
     return Found(best.value, best.delta, converged, best.evaluations)
 
 
 class _Best:
     """The best point seen of each problem, and the number of evaluations of a batch."""
 
-    def __init__(self, starts: Tensor) -> None:
-        self.value = torch.full(starts.shape[1:2], -torch.inf, dtype=starts.dtype, device=starts.device)
-        self.delta = torch.zeros_like(starts[0])
+    def __init__(self, starts: Array) -> None:
+        self.value: Array = np.full(starts.shape[1], -np.inf, starts.dtype)
+        self.delta: Array = np.zeros_like(starts[0])
         self.evaluations = 0
 
-    def ask(self, objective: Objective, point: Tensor) -> tuple[Tensor, Tensor]:
+    def ask(self, objective: Objective, point: Array) -> tuple[Array, Array]:
         value, slope = objective(point, True)
         self._note(value, point)
-        return value, slope if slope is not None else torch.zeros_like(point)
+        return value, slope if slope is not None else np.zeros_like(point)
 
-    def look(self, objective: Objective, point: Tensor) -> Tensor:
+    def look(self, objective: Objective, point: Array) -> Array:
         value, _ = objective(point, False)
         self._note(value, point)
         return value
 
-    def _note(self, value: Tensor, point: Tensor) -> None:
+    def _note(self, value: Array, point: Array) -> None:
         self.evaluations += 1
-        top, start = value.max(0)  # G
+        problems = np.arange(point.shape[1])
+        start = value.argmax(0)
+        top = value[start, problems]
         better = top > self.value
-        chosen = point[start, torch.arange(point.shape[1], device=point.device)]
-        self.value = torch.where(better, top, self.value)
-        self.delta = torch.where(better[:, None, None], chosen, self.delta)
+        self.value = np.where(better, top, self.value)
+        self.delta = np.where(better[:, None, None], point[start, problems], self.delta)
 
 
-def _length(x: Tensor) -> Tensor:
-    return torch.as_tensor(torch.linalg.vector_norm(x, dim=-1, keepdim=True))
+def _pick(order: npt.NDArray[np.intp], x: Array) -> Array:
+    """The chosen starts of each problem, (K, G) of (B, G, ...)."""
+    return x[order, np.arange(x.shape[1])]
 
 
-def _to_sphere(x: Tensor, radius: float) -> Tensor:
-    length = _length(x)
-    return torch.where(length > 0, x * (radius / length.clamp_min(torch.finfo(x.dtype).tiny)), 0.0)
-
-
-def _to_ball(x: Tensor, radius: float) -> Tensor:
-    return torch.where(_length(x) > radius, _to_sphere(x, radius), x)
-
-
-def _dot(a: Tensor, b: Tensor) -> Tensor:
+def _dot(a: Array, b: Array) -> Array:
     """Inner products of whole moves, (B, G)."""
-    return (a * b).sum((-2, -1))
+    return np.asarray(np.einsum("bgmd,bgmd->bg", a, b))
 
 
-def _keep(best: _Best, objective: Objective, point: Tensor, keep: int) -> Tensor:
-    """The `keep` best starts of each problem after the power steps, best first."""
-    order = best.look(objective, point).topk(min(keep, len(point)), dim=0).indices  # keep G
-    return point[order, torch.arange(point.shape[1], device=point.device)]
+def _length(x: Array) -> Array:
+    return np.asarray(np.sqrt(np.einsum("...d,...d->...", x, x))[..., None])
 
 
-def _free(slope: Tensor, point: Tensor, radius: float) -> Tensor:
+def _to_sphere(x: Array, radius: float) -> Array:
+    length = _length(x)
+    return x * np.divide(radius, length, out=np.zeros_like(length), where=length > 0)
+
+
+def _to_ball(x: Array, radius: float) -> Array:
+    return x * np.minimum(1.0, radius / np.maximum(_length(x), np.finfo(x.dtype).tiny))
+
+
+def _free(slope: Array, point: Array, radius: float) -> Array:
     """The gradient along what may move: tangent where the ball holds the point back, whole elsewhere."""
-    outward = (slope * point).sum(-1, keepdim=True)
-    held = (_length(point) > radius * (1 - 1e-9)) & (outward > 0)
-    return torch.where(held, slope - outward * point / radius**2, slope)
+    outward = np.einsum("...d,...d->...", slope, point)[..., None]
+    held = (_length(point) > radius * (1 - 1e-6)) & (outward > 0)
+    return np.asarray(slope - np.where(held, outward / radius**2, 0.0) * point)
 
 
-def _polish(objective: Objective, best: _Best, point: Tensor, radius: float, effort: Effort) -> Tensor:
+def _polish(objective: Objective, best: _Best, point: Array, radius: float, effort: Effort) -> npt.NDArray[np.bool_]:
     """L-BFGS ascent of every (start, problem) at its own pace; returns which problems converged.
 
     A start is done when its quadratic model promises less than the tolerance, or cannot reach the leader any more.
     """
     value, slope = best.ask(objective, point)
     free = _free(slope, point, radius)
-    pairs: list[tuple[Tensor, Tensor]] = []
-    scale = torch.ones_like(value)
-    for _ in range(effort.polish):
+    pairs: list[tuple[Array, Array]] = []
+    scale = np.ones_like(value)
+    for turn in range(effort.sift + effort.polish):
+        if turn == effort.sift and len(value) > effort.keep:
+            order = np.argsort(-value, axis=0)[: effort.keep]
+            point, free, value, scale = (_pick(order, x) for x in (point, free, value, scale))
+            pairs = [(_pick(order, step), _pick(order, bend)) for step, bend in pairs]
         ascent, promise = _direction(pairs, free, radius)
-        settled = (promise <= effort.tolerance * value.abs()) | (scale < 1e-5)
-        going = ~(settled | (value + 20 * promise < value.amax(0))).all(1)  # B
-        if not bool(going.any()):
+        settled = (promise <= effort.tolerance * np.abs(value)) | (scale < 1e-5)
+        going = ~(settled | (value + 20 * promise < value.max(0))).all(1)  # B
+        if not going.any():
             break
-        if int(going.sum()) <= len(going) // 2:  # starts that are done need no more evaluations
-            stay = going | (value == value.amax(0)).any(1)
+        if going.sum() <= len(going) // 2:  # starts that are done need no more evaluations
+            stay = going | (value == value.max(0)).any(1)
             point, free, value, scale, ascent, settled = (x[stay] for x in (point, free, value, scale, ascent, settled))
             pairs = [(step[stay], bend[stay]) for step, bend in pairs]
         trial = _to_ball(point + scale[..., None, None] * ascent, radius)
@@ -165,45 +170,46 @@ def _polish(objective: Objective, best: _Best, point: Tensor, radius: float, eff
         gain, hoped = trial_value - value, _dot(free, step)
         accept = (gain > 0) & (gain >= 1e-4 * hoped)
         taken = accept[..., None, None]
-        pairs = [*pairs, (torch.where(taken, step, 0.0), torch.where(taken, bend, 0.0))][-effort.history :]
-        point, free = torch.where(taken, trial, point), torch.where(taken, trial_free, free)
-        value = torch.where(accept, trial_value, value)
+        pairs = [*pairs, (step * taken, bend * taken)][-effort.history :]
+        point, free = np.where(taken, trial, point), np.where(taken, trial_free, free)
+        value = np.where(accept, trial_value, value)
         # a failed step is shortened to where the parabola through what was seen has its top
-        shorter = (0.5 * hoped / (hoped - gain).clamp_min(1e-300)).clamp(0.1, 0.5)
-        scale = torch.where(accept, 1.0, scale * shorter)
-    leader = value.argmax(0)
-    return settled[leader, torch.arange(settled.shape[1], device=settled.device)]
+        shorter = np.clip(0.5 * hoped / np.maximum(hoped - gain, 1e-30), 0.1, 0.5)
+        scale = np.where(accept, 1.0, scale * shorter)
+    return np.asarray(settled[value.argmax(0), np.arange(settled.shape[1])])
 
 
-def _direction(pairs: list[tuple[Tensor, Tensor]], free: Tensor, radius: float) -> tuple[Tensor, Tensor]:
+def _direction(pairs: list[tuple[Array, Array]], free: Array, radius: float) -> tuple[Array, Array]:
     """The L-BFGS direction (B, G, m, d) and the gain that its quadratic model promises (B, G).
 
     The two-loop recursion runs on coefficients: all inner products come from one Gram matrix. Pairs without positive
     curvature drop out; before the first good one, the direction is a tenth of a radius along the gradient.
     """
     count, (starts, problems) = len(pairs), free.shape[:2]
-    vectors = torch.stack([*(s for s, _ in pairs), *(b for _, b in pairs), free]).flatten(3).permute(1, 2, 0, 3)
-    gram = (vectors @ vectors.mT).double().cpu().numpy().reshape(starts * problems, 2 * count + 1, -1)
+    vectors = np.stack([*(s for s, _ in pairs), *(b for _, b in pairs), free], axis=2)  # B G 2c+1 m d
+    vectors = vectors.reshape(starts * problems, 2 * count + 1, -1)
+    gram = (vectors @ vectors.transpose(0, 2, 1)).astype(np.float64)
     steep = np.sqrt(gram[:, -1, -1])
+    short = np.divide(0.1 * radius, steep, out=np.zeros_like(steep), where=steep > 0)
     mix = np.zeros(gram.shape[:2])
     mix[:, -1] = 1.0
-    size = np.divide(0.1 * radius, steep, out=np.zeros_like(steep), where=steep > 0)
-    weights, amounts = [], []
-    for k in range(count):
-        curvature, length = gram[:, k, count + k], gram[:, k, k] * gram[:, count + k, count + k]
-        good = (curvature > 0) & (curvature**2 > 1e-20 * length)
-        weights.append(np.divide(1.0, curvature, out=np.zeros_like(curvature), where=good))
-        size = np.divide(curvature, gram[:, count + k, count + k], out=size, where=good)  # the newest one counts
+    steps, bends = np.arange(count), np.arange(count, 2 * count)
+    curvature, bend_square = gram[:, steps, bends], gram[:, bends, bends]
+    good = (curvature > 0) & (curvature**2 > 1e-20 * gram[:, steps, steps] * bend_square)
+    weights = np.divide(1.0, curvature, out=np.zeros_like(curvature), where=good)
+    size = short
+    for k in range(count):  # the newest good pair sets the scale
+        size = np.where(good[:, k], curvature[:, k] / np.where(good[:, k], bend_square[:, k], 1.0), size)
+    amounts = np.zeros_like(weights)
     for k in reversed(range(count)):
-        amounts.append(weights[k] * (gram[:, k] * mix).sum(1))
-        mix[:, count + k] -= amounts[-1]
+        amounts[:, k] = weights[:, k] * np.einsum("nv,nv->n", gram[:, k], mix)
+        mix[:, count + k] -= amounts[:, k]
     mix *= size[:, None]
-    for k, amount in enumerate(reversed(amounts)):
-        mix[:, k] += amount - weights[k] * (gram[:, count + k] * mix).sum(1)
-    climb = (gram[:, -1] * mix).sum(1)
-    falling = ~(climb > 0)
+    for k in range(count):
+        mix[:, k] += amounts[:, k] - weights[:, k] * np.einsum("nv,nv->n", gram[:, count + k], mix)
+    falling = ~(np.einsum("nv,nv->n", gram[:, -1], mix) > 0)
     mix[falling] = 0.0
-    mix[falling, -1] = np.divide(0.1 * radius, steep[falling], out=np.zeros(falling.sum()), where=steep[falling] > 0)
-    promise = torch.from_numpy(0.5 * (gram[:, -1] * mix).sum(1)).to(free).reshape(starts, problems)
-    weights_of = torch.from_numpy(mix).to(free).reshape(starts, problems, 1, -1)
-    return (weights_of @ vectors).reshape(free.shape), promise
+    mix[falling, -1] = short[falling]
+    promise = 0.5 * np.einsum("nv,nv->n", gram[:, -1], mix).astype(free.dtype)
+    ascent = (mix[:, None].astype(free.dtype) @ vectors).reshape(free.shape)
+    return ascent, promise.reshape(starts, problems)
