@@ -6,11 +6,11 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Sequence
+from importlib import metadata
 from typing import Annotated, ParamSpec
 
 import typer
 
-from wordsway import __version__
 from wordsway.errors import WordswayError
 
 P = ParamSpec("P")
@@ -72,7 +72,7 @@ def _interruptible(command: Callable[P, None]) -> Callable[P, None]:
 
 def _print_version(asked: bool) -> None:
     if asked:
-        print(f"wordsway {__version__}")
+        print("wordsway", metadata.version("wordsway"))
         raise typer.Exit()
 
 

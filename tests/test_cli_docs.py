@@ -1,0 +1,87 @@
+"""The page on the command line: it knows every command, option and key, and shows what `wordsway maps` prints."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+
+from wordsway.activations import ACTIVATIONS
+from wordsway.cli import app, main, plan
+from wordsway.cli.trials import run
+from wordsway.maps.catalogue import MAPS
+
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "command-line.md").read_text(encoding="utf-8")
+
+
+def _section(title: str) -> str:
+    (found,) = [part for part in PAGE.split("\n## ") if part.startswith(f"{title}\n")]
+    return found
+
+
+def _commands() -> dict[str, list[str]]:
+    """The commands with their options, as the parser has them."""
+    group = typer.main.get_command(app)
+    commands = {"": group, **group.commands}  # type: ignore[attr-defined]
+    return {
+        name: [option for parameter in command.params for option in parameter.opts if option.startswith("-")]
+        for name, command in commands.items()
+    }
+
+
+def _help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit):
+        main([*arguments, "--help"])
+    return " ".join(re.sub("[│╭╮╰╯─]", " ", capsys.readouterr().out).split())
+
+
+def test_every_command_and_option_is_on_the_page() -> None:
+    commands = _commands()
+    assert set(commands) == {"", "measure", "maps"}
+    assert len(commands["measure"]) > 10
+    assert "`wordsway --version`" in PAGE
+    for name in set(commands) - {""}:
+        section = _section(f"wordsway {name}")
+        for option in commands[name]:
+            assert re.search(rf"{option}\b", section), f"{option} of {name}"
+
+
+def test_every_command_has_a_runnable_example(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in _commands():
+        assert "Example: wordsway " in _help([name] if name else [], capsys)
+
+
+def test_the_help_and_the_page_name_every_map_activation_and_ceiling(capsys: pytest.CaptureFixture[str]) -> None:
+    text = _help(["measure"], capsys)
+    assert ", ".join(MAPS).replace(", linear-raf", " or linear-raf") in text
+    assert f"{'|'.join(plan.CEILINGS)}" in text
+    assert f"{'|'.join(plan.DTYPES)}" in text
+    assert ", ".join(ACTIVATIONS) in PAGE
+    assert all(f"`{name}`" in PAGE for name in plan.CEILINGS)
+
+
+def test_the_keys_on_the_page_are_those_of_the_records(tmp_path: Path) -> None:
+    np.save(tmp_path / "one.npy", np.ones((2, 2)))
+    made = plan.resolve(plan.Request("drf", None, None, str(tmp_path / "one.npy")))
+    (record,) = next(run(made))
+    table = PAGE.split("| key | meaning |")[1].split("\n\n")[0]
+    keys = [key for line in table.splitlines()[2:] for key in re.findall(r"`(\w+)`", line.split("|")[1])]
+    assert keys == list(record)
+
+
+def test_the_json_on_the_page_is_json_with_these_keys() -> None:
+    shown = [json.loads(line) for line in PAGE.splitlines() if line.startswith('{"map"')]
+    made = plan.resolve(plan.Request("rf", 3, 2))
+    assert len(shown) == 2
+    assert all(list(record) == list(next(run(made))[0]) for record in shown)
+
+
+def test_the_page_shows_what_maps_prints(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    with pytest.raises(SystemExit):
+        main(["maps"])
+    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert "$ wordsway maps\n" + "\n".join(printed) in PAGE
