@@ -9,7 +9,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.cases import CASES
@@ -31,14 +31,16 @@ def main(arguments: Sequence[str] | None = None, child: Child = run_child, resul
         print("\n".join(f"{name.ljust(width)}  {case.summary}" for name, case in CASES.items()))
         return 0
     chosen = list(dict.fromkeys(options.cases)) or list(CASES)
-    _warn_if_busy()
+    busy = load()
+    if busy is not None and busy > 0.5:
+        print(f"the machine is busy (load {busy:.1f}): times will be too long, and ratios off", file=sys.stderr)
     begin = time.perf_counter()
     outcomes = [_run(name, options.quick, child, position, len(chosen)) for position, name in enumerate(chosen, 1)]
     print(f"{time.perf_counter() - begin:.0f} s in all", file=sys.stderr)
     print(machine(), end="\n\n")
     print(render(outcomes, targets=not options.quick))
     if not options.quick and len(chosen) == len(CASES):
-        results.write_text(page(outcomes), encoding="utf-8")
+        results.write_text(page(outcomes, busy), encoding="utf-8")
         print(f"written to {results.parent.name}/{results.name}", file=sys.stderr)
     return _verdict(outcomes, options.quick)
 
@@ -74,11 +76,9 @@ def _verdict(outcomes: Sequence[Outcome], quick: bool) -> int:
     return 1 if failed else 0
 
 
-def _warn_if_busy(load: Callable[[], tuple[float, float, float]] | None = None) -> None:
-    """Say so when other programs are running: their work would be counted as that of the benchmark."""
-    load = load or getattr(os, "getloadavg", None)
-    if load is not None and (busy := load()[0]) > 0.5:
-        print(f"the machine is busy (load {busy:.1f}): times will be too long, and ratios off", file=sys.stderr)
+def load() -> float | None:
+    """How many programs ran at once in the last minute, where the system says: their work would be counted as ours."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
 
 if __name__ == "__main__":

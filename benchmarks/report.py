@@ -97,9 +97,10 @@ def table(lines: Sequence[Mapping[str, str]]) -> str:
     return "".join(f"| {line} |\n" for line in padded)
 
 
-def page(outcomes: Sequence[Outcome]) -> str:
-    """The whole of RESULTS.md."""
-    return f"{PREFACE}\n{machine()}\n\n{render(outcomes)}"
+def page(outcomes: Sequence[Outcome], load: float | None = None) -> str:
+    """The whole of RESULTS.md; `load` is that of the machine before the run, where it is known."""
+    idle = "" if load is None else f" Load before the run: {load:.1f}."
+    return f"{PREFACE}\n{machine()}{idle}\n\n{render(outcomes)}"
 
 
 def machine() -> str:

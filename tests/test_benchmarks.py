@@ -343,8 +343,12 @@ def test_sides_with_different_numbers_of_threads_are_not_compared() -> None:
         CASES["raf"].run(lambda job, **_: _answer(job, threads=1 if job == "attention_ours" else 2), CASES["raf"].full)
 
 
-def test_a_busy_machine_is_mentioned(capsys: pytest.CaptureFixture[str]) -> None:
-    program._warn_if_busy(lambda: (0.1, 3.0, 3.0))
-    assert capsys.readouterr().err == ""
-    program._warn_if_busy(lambda: (1.5, 0.0, 0.0))
-    assert "busy (load 1.5)" in capsys.readouterr().err
+@pytest.mark.parametrize(("load", "said"), [(None, False), (0.1, False), (1.5, True)])
+def test_a_busy_machine_is_mentioned(
+    load: float | None, said: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _stand_in(monkeypatch, Outcome(_OUTCOME.rows))
+    monkeypatch.setattr(program, "load", lambda: load)
+    assert program.main([], results=tmp_path / "out.md") == 0
+    assert ("busy (load 1.5)" in capsys.readouterr().err) == said
+    assert ("Load before the run" in (tmp_path / "out.md").read_text()) == (load is not None)
