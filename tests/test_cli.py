@@ -112,20 +112,19 @@ def test_all_words_of_random_features_share_one_map(run: Run, name: str) -> None
     assert all(record["sensitivity"] <= record["ceiling"] for record in records)
 
 
-def test_each_trial_is_printed_as_it_ends(
-    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str] = []
+def test_each_trial_is_printed_as_it_ends(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    reached: list[int] = []
+    pipe = io.BytesIO()
     measured = trials._trial
 
     def spy(asked: plan.Plan, seed: int) -> list[trials.Record]:
-        sys.stdout.flush()
-        seen.append(capsys.readouterr().out)
+        reached.append(pipe.getvalue().count(b"\n"))
         return measured(asked, seed)
 
     monkeypatch.setattr(trials, "_trial", spy)
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe))
     run("measure", "raf", "--n", 3, "--d", 2, "--trials", 3, "--json")
-    assert [text.count("\n") for text in seen] == [0, 1, 1]
+    assert reached == [0, 1, 2]
 
 
 # Seeds
@@ -148,6 +147,7 @@ def test_reviews_are_drawn_by_the_seed_of_the_trial(run: Run, tmp_path: Path, mo
     assert _numbers(_records(run, *sizes, "--seed", 1)) == two[1:]
     assert two[0]["data"] == "imdb"
     assert two[0]["sensitivity"] != two[1]["sensitivity"]
+    assert _records(run, *sizes, "--dtype", "float32")[0]["dtype"] == "float32"
 
 
 # Files
@@ -181,6 +181,9 @@ def test_contexts_of_a_file_are_taken_by_seed_and_used_again(run: Run, tmp_path:
         "with new weights\n"
     )
     assert _numbers(_records(run, "raf", "--data", path, "--seed", 1)) == _numbers(records[1:2])
+    np.save(tmp_path / "second.npy", np.load(path)[1])
+    (second,) = _records(run, "raf", "--data", tmp_path / "second.npy", "--seed", 1)
+    assert second["sensitivity"] == records[1]["sensitivity"]
 
 
 def test_rows_of_a_file_are_rescaled(run: Run, tmp_path: Path) -> None:
@@ -225,7 +228,7 @@ def test_the_table_of_trials_and_its_summary(run: Run) -> None:
 
 
 def test_all_words_are_bars_whose_lengths_follow_the_values(run: Run) -> None:
-    code, out, _ = run("measure", "raf", "--n", 6, "--d", 4, "--word", "all")
+    code, out, _ = run("measure", "raf", "--n", 6, "--d", 4, "--word", "all", "--seed", 1)
     lines = out.splitlines()
     assert code == 0
     bars = lines[4:10]
@@ -239,7 +242,9 @@ def test_all_words_are_bars_whose_lengths_follow_the_values(run: Run) -> None:
     row = lines[13].split()
     assert row[2] == str(int(np.argmax(values)))
     assert float(row[3]) == max(values)
-    assert float(row[4]) == max(float(line.split()[-1]) for line in bars)
+    bounds = [float(line.split()[-1]) for line in bars]
+    assert float(row[4]) == max(bounds)
+    assert np.argmax(bounds) != np.argmax(values)  # so that the line above says something
     assert lines[15] == f"largest of all words {row[3]} (1 trial)"
 
 
@@ -248,6 +253,19 @@ def test_several_trials_of_all_words_are_told_apart(run: Run) -> None:
     assert "\nseed 0\n" in out
     assert "\nseed 1\n" in out
     assert "ceiling:" not in out
+
+
+def test_a_trial_converged_when_all_its_words_did(capsys: pytest.CaptureFixture[str]) -> None:
+    made = plan.resolve(plan.Request("raf", 2, 2, word="all", ceiling="none"))
+    (records,) = trials.run(made)
+    records[0]["status"] = records[1]["status"] = "converged"
+    views.print_trials(made, [records])
+    assert " converged" in capsys.readouterr().out
+    records[1]["status"] = "stopped"
+    views.print_trials(made, [records])
+    out = capsys.readouterr().out
+    assert " step limit" in out
+    assert " converged" not in out
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -308,14 +326,16 @@ def test_a_bar_appears_while_a_long_trial_runs_and_goes_away(run: Run, monkeypat
                 break
             threading.Event().wait(0.01)
         appeared.append("trials:" in terminal.getvalue())
-        return []
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(trials, "_DELAY", 0.05)
     monkeypatch.setattr(trials, "_trial", slow)
     monkeypatch.setattr(sys, "stderr", terminal)
-    run("measure", "raf", "--n", 3, "--d", 2, "--json")
+    assert run("measure", "raf", "--n", 3, "--d", 2, "--json")[0] == 130
     assert appeared == [True]
-    assert terminal.getvalue().split("\r")[-1] == ""  # the line was cleared, and the cursor is at its start
+    *_, blank, said = terminal.getvalue().split("\r")
+    assert blank.strip() == ""  # the bar was wiped from its line
+    assert said == "wordsway: interrupted\n"
 
 
 def test_no_bar_without_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,8 +148,8 @@ def _named(path: Path, reason: str) -> str:
 
 
 def test_a_missing_file(refused: Refused, tmp_path: Path) -> None:
-    path = tmp_path / "none.npy"
-    assert refused("raf", "--data", path) == _named(path, "No such file or directory")
+    for path in (tmp_path / "none.npy", tmp_path / "none"):
+        assert refused("raf", "--data", path) == _named(path, "No such file or directory")
 
 
 def test_a_folder(refused: Refused, tmp_path: Path) -> None:

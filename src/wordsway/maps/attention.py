@@ -125,7 +125,7 @@ class Attention:
         n, d = X.shape[-2:]
         if self.d is not None and d != self.d:
             raise InputError(f"this attention reads words of d={self.d}, got a context of d={d}")
-        if d % self.heads:
+        if d % self.heads and None in (self.query, self.key, self.value):
             raise InputError(f"d must be a multiple of heads={self.heads} when a projection is None, got d={d}")
         batch = math.prod(X.shape[:-2])
         needed = 3 * batch * self.heads * n * n * X.element_size()

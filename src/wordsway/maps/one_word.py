@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.special import logsumexp
 from torch import Tensor
 
 from wordsway import memory
@@ -148,8 +149,10 @@ class OneWordResponse:
         """How the rows' weights answer; `rest` corrects the captured ones."""
         score, got = self.attention.score, self.captured
         if score.array_gain is None or score.array_slope is None:
-            with np.errstate(divide="ignore"):
-                odds = np.log(to_word) - np.log1p(-np.where(to_word > 0.5, 0.5, to_word))
+            # log w0 from the scores: a weight that underflows to 0 can still be won back
+            seen_scores = scores if self.visible is None else np.where(self.visible, scores, -np.inf)
+            logs = scores - logsumexp(seen_scores, axis=-1, keepdims=True)
+            odds = np.moveaxis(logs[..., self.words], -1, 0) - np.log1p(-np.where(to_word > 0.5, 0.5, to_word))
             if got is not None:
                 odds[got.place] = rest
             return SoftmaxShare(np.where(seen, odds, -np.inf).astype(odds.dtype))
@@ -199,7 +202,7 @@ class OneWordResponse:
         read = product(delta.reshape(-1, delta.shape[-1]), self.reading.T)
         lead = (*delta.shape[:2], self.heads, -1)
         found = {name: read[:, part].reshape(lead) for name, part in self._slices.items()}
-        return {**{name: delta.reshape(lead) for name in _NAMES}, **found}
+        return found | {name: delta.reshape(lead) for name in _NAMES if name not in found}
 
     def _move(self, delta: Array) -> Move:
         read = self._read(delta)
@@ -265,7 +268,7 @@ class OneWordResponse:
             rows = ((move.w - self.before) * along).sum((-2, -1)) + (mixed * move.value).sum((-2, -1))
             value = base + rows + (self._own_change(move) * own_parts).sum((-2, -1))
             by_weight = along + self._by_head(move.value, np.swapaxes(parts, 1, 2))
-            slope = self._pull_back(move, by_weight, None, mixed, np.broadcast_to(own_parts, move.value.shape))
+            slope = self._pull_back(move, by_weight, None, mixed, np.broadcast_to(own_parts, move.value.shape).copy())
             return self._lower(value, delta), torch.from_numpy(slope).reshape(delta.shape).to(self.like.device)
 
         return functional

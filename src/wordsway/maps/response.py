@@ -82,7 +82,7 @@ def respond(phi: FeatureMap, X: Any, word: int | Sequence[int], together: bool =
     """
     if not callable(phi):
         raise InputError(f"a map must be callable on a context, got {type(phi).__name__}: pass a function or a map")
-    context = as_context(X)
+    context = as_context(X).detach()
     several = isinstance(word, Sequence) and not isinstance(word, str)
     position = tuple(check_words(len(context), word)) if several else check_word(len(context), word)  # type: ignore[arg-type]
     own = getattr(phi, "respond", None)
@@ -143,7 +143,7 @@ class AutogradResponse:
     def change(self, delta: Tensor, gradient: bool = True) -> ValueAndGradient:
         def square(moved: Tensor) -> Tensor:
             difference = self._features(moved) - self._base
-            return (difference * difference).flatten(moved.ndim - len(self.shape) + len(self.batch)).sum(-1)
+            return self._by_move(difference * difference, moved).sum(-1)
 
         return relative(*differentiate(square, delta, gradient), self._norm)
 
@@ -151,10 +151,13 @@ class AutogradResponse:
         weights = u.to(self._base).reshape(-1)
 
         def functional(delta: Tensor) -> ValueAndGradient:
-            lead = delta.ndim - len(self.shape) + len(self.batch)
-            return differentiate(lambda moved: self._features(moved).flatten(lead) @ weights, delta, True)
+            return differentiate(lambda moved: self._by_move(self._features(moved), moved) @ weights, delta, True)
 
         return functional
+
+    def _by_move(self, features: Tensor, delta: Tensor) -> Tensor:
+        """(..., *batch, *feature shape) -> (..., *batch, p)."""
+        return features.reshape(*features.shape[: delta.ndim - len(self.shape) + len(self.batch)], -1)
 
     def ceiling(self, radius: float, effort: str = "quick") -> Ceiling | None:
         return None

@@ -216,8 +216,8 @@ def _search(response: Response, radius: float, seed: int, effort: Effort | None)
 
     def objective(delta: Array, gradient: bool) -> tuple[Array, Array | None]:
         value, slope = response.change(lower(delta), gradient)
-        slopes = None if slope is None else slope.cpu().numpy().reshape(delta.shape)
-        return value.cpu().numpy().reshape(delta.shape[:2]), slopes
+        slopes = None if slope is None else slope.cpu().numpy().astype(delta.dtype, copy=False).reshape(delta.shape)
+        return value.cpu().numpy().astype(delta.dtype, copy=False).reshape(delta.shape[:2]), slopes
 
     def escape(delta: Array) -> Array | None:
         found = response.escapes(lower(delta)) if hasattr(response, "escapes") else None

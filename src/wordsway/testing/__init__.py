@@ -1,5 +1,6 @@
 """Conformance suites: tests to inherit for one's own matrices and maps."""
 
 from wordsway.testing.gaussian import GaussianMatrixConformance
+from wordsway.testing.maps import MapConformance
 
-__all__ = ["GaussianMatrixConformance"]
+__all__ = ["GaussianMatrixConformance", "MapConformance"]
