@@ -1,8 +1,7 @@
-"""The command line: what it prints for people and programs, which seeds it uses, and what it leaves alone."""
+"""The command line: what it prints for people and programs, which seeds it uses, and how it ends."""
 
 import io
 import json
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from wordsway import __version__, contexts
 from wordsway.cli import main, plan, trials, views
 from wordsway.maps.catalogue import MAPS, PAPER
 
@@ -367,47 +365,3 @@ def test_a_bug_is_not_taken_for_bad_input(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(views, "print_maps", broken)
     with pytest.raises(ValueError, match=r"^a bug$"):
         main(["maps"])
-
-
-def test_a_reader_that_leaves_is_no_error() -> None:
-    program = "from wordsway.cli import main; main(['measure', 'raf', '--n=3', '--d=2', '--trials=9999', '--json'])"
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.readline().startswith(b'{"map": "raf"')
-        process.stdout.close()
-        assert process.stderr.read() == b""
-    assert process.returncode == 1
-
-
-# Start
-
-
-def test_the_version(run: Run) -> None:
-    assert run("--version") == (0, f"wordsway {__version__}\n", "")
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["measure", "--help"], ["maps", "-h"], ["--version"]])
-def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
-    program = f"""
-import sys
-from wordsway.cli import main
-try:
-    main({arguments})
-except SystemExit as ended:
-    heavy = sorted({{"torch", "numpy", "scipy", "matplotlib", "transformers"}} & set(sys.modules))
-    print(heavy, ended.code, file=sys.stderr)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stderr == "[] 0\n"
-    assert "wordsway" in done.stdout
-
-
-def test_the_plan_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: object) -> None:
-        raise AssertionError("drawn while planning")
-
-    monkeypatch.setattr(contexts, "gaussian_context", refuse)
-    monkeypatch.setattr(plan, "gaussian_context", refuse)
-    made = plan.resolve(plan.Request("raf", 10**9, 10**9))
-    assert (made.n, made.d, made.word, made.ceiling) == (10**9, 10**9, 0, "quick")

@@ -1,0 +1,52 @@
+"""How the command line starts and stops: nothing heavy for help, nothing drawn while planning, a reader that leaves."""
+
+import subprocess
+import sys
+
+import pytest
+
+from wordsway import __version__
+from wordsway.cli import main, plan
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert not ended.value.code
+    assert capsys.readouterr().out == f"wordsway {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["measure", "--help"], ["maps", "-h"], ["--version"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    program = f"""
+import sys
+from wordsway.cli import main
+try:
+    main({arguments})
+except SystemExit as ended:
+    heavy = sorted({{"torch", "numpy", "scipy", "matplotlib", "transformers"}} & set(sys.modules))
+    print(heavy, ended.code, file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == "[] 0\n"
+    assert "wordsway" in done.stdout
+
+
+def test_the_plan_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("drawn while planning")
+
+    monkeypatch.setattr(plan, "gaussian_context", refuse)
+    made = plan.resolve(plan.Request("raf", 10**9, 10**9))
+    assert (made.n, made.d, made.word, made.ceiling) == (10**9, 10**9, 0, "quick")
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    program = "from wordsway.cli import main; main(['measure', 'raf', '--n=3', '--d=2', '--trials=9999', '--json'])"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b'{"map": "raf"')
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
