@@ -1,0 +1,265 @@
+"""Random and deep random features: revealed and stored weights against dense twins, one map and one law."""
+
+import math
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from maps.twins import normal, plain_layers
+from wordsway import DeepRandomFeatures, RandomFeatures, gaussian_context, random_feature_response, respond
+from wordsway.activations import ACTIVATIONS
+from wordsway.maps import FeatureMap, Response
+from wordsway.maps.layers import LayeredResponse
+from wordsway.testing import MapConformance
+
+Layered = RandomFeatures | DeepRandomFeatures
+N, D, K = 3, 4, 10
+
+
+class LayeredConformance(MapConformance):
+    follows_dtype = False  # the weights set it
+    activation = "relu"
+
+    def twin(self, phi: FeatureMap) -> FeatureMap:
+        assert isinstance(phi, Layered)
+        return plain_layers(phi)
+
+    def context(self, seed: int) -> Tensor:
+        return gaussian_context(N, D, seed)
+
+
+class TestRevealed(LayeredConformance):
+    @pytest.fixture(autouse=True, params=["relu", "tanh", "gelu", "cos", "square", "identity"])
+    def _activation(self, request: pytest.FixtureRequest) -> None:
+        self.activation = request.param
+
+    def make(self, seed: int) -> FeatureMap:
+        return RandomFeatures(N, D, activation=self.activation, seed=seed)
+
+
+class TestRevealedNarrow(LayeredConformance):
+    def make(self, seed: int) -> FeatureMap:
+        return RandomFeatures(N, D, k=5, seed=seed)
+
+
+class TestStored(LayeredConformance):
+    def make(self, seed: int) -> FeatureMap:
+        return RandomFeatures(N, D, weight=normal(K, N * D, seed=seed) / math.sqrt(N * D))
+
+    def twin(self, phi: FeatureMap) -> FeatureMap:
+        """From the weights as they were given, not as the map keeps them."""
+        assert isinstance(phi, RandomFeatures)
+        given = [normal(K, N * D, seed=seed) / math.sqrt(N * D) for seed in self.seeds]
+        weight = next(w for w in given if torch.equal(w, phi._layers.weights[0].dense()))
+        return lambda X: torch.relu(weight @ X.reshape(-1))
+
+
+class TestDeepRevealed(LayeredConformance):
+    @pytest.fixture(autouse=True, params=[("relu", 1), ("relu", 3), ("gelu", 2), ("softplus", 4)], ids=str)
+    def _activation(self, request: pytest.FixtureRequest) -> None:
+        self.activation, self.depth = request.param
+
+    def make(self, seed: int) -> FeatureMap:
+        return DeepRandomFeatures(N, D, self.depth, activation=self.activation, seed=seed)
+
+
+class TestDeepStored(LayeredConformance):
+    def make(self, seed: int) -> FeatureMap:
+        widths = [N * D, K, K]
+        weights = [normal(K, width, seed=seed + 50 * i) / 3 for i, width in enumerate(widths)]
+        return DeepRandomFeatures(N, D, 3, activation="tanh", weights=weights)
+
+
+def _flat(X: Tensor) -> Tensor:
+    return X.reshape(*X.shape[:-2], -1)
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh"])
+def test_stored_weights_give_the_definition(name: str) -> None:
+    X = torch.stack([gaussian_context(N, D, seed) for seed in range(5)])
+    weights = [normal(K, N * D, seed=1), normal(K, K, seed=2)]
+    phi = ACTIVATIONS[name]
+    assert torch.allclose(
+        RandomFeatures(N, D, activation=name, weight=weights[0])(X), phi(_flat(X) @ weights[0].mT), rtol=0, atol=1e-13
+    )
+    deep = DeepRandomFeatures(N, D, 2, activation=name, weights=weights)
+    assert torch.allclose(deep(X), phi(phi(_flat(X) @ weights[0].mT) @ weights[1].mT), rtol=0, atol=1e-12)
+    assert (deep.k, deep.depth, deep.dtype) == (K, 2, torch.float64)
+
+
+def test_scales_of_the_weights_are_those_of_the_paper() -> None:
+    plain, deep = RandomFeatures(N, D, k=K), DeepRandomFeatures(N, D, 3, k=K, activation="gelu")
+    beta = ACTIVATIONS["gelu"].he_scale()
+    assert [w.shape for w in deep._layers.weights] == [(K, N * D), (K, K), (K, K)]
+    assert [w.scale for w in plain._layers.weights] == pytest.approx([1 / math.sqrt(N * D)])
+    scales = [math.sqrt(beta / (N * D)), math.sqrt(beta / K), math.sqrt(beta / K)]
+    assert [w.scale for w in deep._layers.weights] == pytest.approx(scales)
+    assert (RandomFeatures(N, D).k, DeepRandomFeatures(N, D, 2).k) == (N * D, N * D)
+
+
+def test_every_layer_keeps_the_size_of_its_features() -> None:
+    X = gaussian_context(20, 20)
+    for depth in (1, 2, 6):
+        features = DeepRandomFeatures(20, 20, depth, k=2000, seed=3)(X)
+        assert float(features.square().mean()) == pytest.approx(1.0, rel=0.15)
+
+
+def test_one_map_stays_consistent_over_words_and_contexts() -> None:
+    phi = DeepRandomFeatures(N, D, 2, seed=5)
+    contexts = [gaussian_context(N, D, seed) for seed in range(3)]
+    answers = []
+    for X in contexts:
+        for word in range(N):
+            delta = normal(2, D, seed=word)
+            answers.append((X, word, delta, respond(phi, X, word).features(delta), phi(X)))
+    twin = plain_layers(phi)  # only now is the rest revealed
+    for X, word, delta, moved, base in answers:
+        assert torch.allclose(base, twin(X), rtol=0, atol=1e-11)
+        for step, features in zip(delta, moved, strict=True):
+            Y = X.clone()
+            Y[word] += step
+            assert torch.allclose(features, twin(Y), rtol=0, atol=1e-11)
+
+
+def test_layers_and_maps_of_other_seeds_are_different_weights() -> None:
+    deep = DeepRandomFeatures(N, D, 3, seed=1)
+    first, second, third = (w.dense() for w in deep._layers.weights)
+    assert not torch.allclose(second, third)
+    assert not torch.allclose(first, second)
+    assert not torch.allclose(first, DeepRandomFeatures(N, D, 3, seed=2)._layers.weights[0].dense())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_dtype_of_a_random_map_is_the_one_asked_for(dtype: torch.dtype) -> None:
+    phi = DeepRandomFeatures(N, D, 2, dtype=dtype)
+    for X in (gaussian_context(N, D), gaussian_context(N, D, dtype=torch.float32)):
+        assert phi(X).dtype == dtype
+        response = respond(phi, X, 1)
+        assert response.like.dtype == dtype
+        value, slope = response.change(normal(2, D, seed=1).to(X.dtype))
+        assert slope is not None
+        assert value.dtype == slope.dtype == dtype
+
+
+@pytest.mark.parametrize("depth", [None, 3])
+@pytest.mark.parametrize("word", [0, 2, (1,), (2, 0)])
+def test_the_cheap_form_is_a_map_at_its_context(depth: int | None, word: int | tuple[int, ...]) -> None:
+    """Its own answers agree with the layers that it has revealed, and with central differences."""
+    X = gaussian_context(N, D, 4)
+    response = random_feature_response(X, word, depth, seed=9)
+    assert isinstance(response, LayeredResponse)
+    assert response.shape == ((D,) if isinstance(word, int) else (len(word), D))
+    delta = normal(3, *response.shape, seed=2)
+    value, slope = response.change(delta)
+    features, product = response.features(delta), response.inner(torch.arange(N * D).double())(delta)
+    moves = delta.reshape(3, -1, D)
+    hidden = response.starts[0] + sum(block.dense() @ moves[:, i].mT for i, block in enumerate(response.blocks))
+    for layer in response.deeper:
+        hidden = layer.dense() @ torch.relu(hidden)
+    expected = torch.relu(hidden).mT
+    assert torch.allclose(features, expected, rtol=0, atol=1e-11)
+    base = response.features(torch.zeros_like(delta[0]))
+    assert torch.allclose(value, (expected - base).norm(dim=1) / base.norm(), rtol=0, atol=1e-11)
+    assert torch.allclose(product[0], expected @ torch.arange(N * D).double(), rtol=0, atol=1e-10)
+    direction, step = normal(*response.shape, seed=7), 1e-6
+    ends = [response.change(delta + sign * step * direction)[0] for sign in (1, -1)]
+    assert slope is not None
+    along = (slope * direction).flatten(1).sum(1)
+    assert torch.allclose((ends[0] - ends[1]) / (2 * step), along, rtol=0, atol=1e-6 * float(along.abs().max()))
+
+
+def test_the_cheap_form_starts_from_features_of_the_right_law() -> None:
+    """Pre-activations of V flat(X) are N(0, |X|^2 / nd): 1 for normalised rows, and so is their rest."""
+    X = gaussian_context(N, D, 1)
+    X[0] *= 3
+    response = random_feature_response(X, 1, k=4000, seed=3)
+    assert isinstance(response, LayeredResponse)
+    scale = math.sqrt(float(X.square().sum()) / (N * D))
+    assert stats.kstest(response.starts[0].flatten().numpy() / scale, "norm").pvalue > 1e-3
+
+
+class TestLaw:
+    """Word sensitivity has one distribution, whether the weights are stored, revealed, or drawn for one word only."""
+
+    n, d, draws = 6, 8, 100
+    cache: ClassVar[dict[str, list[float]]] = {}
+
+    def _response(self, kind: str, depth: int | None, seed: int) -> Response:
+        X, inputs = gaussian_context(self.n, self.d), self.n * self.d
+        if kind == "one word":
+            return random_feature_response(X, 2, depth, seed=seed)
+        if kind == "revealed":
+            phi: FeatureMap = (
+                RandomFeatures(self.n, self.d, seed=500 + seed)
+                if depth is None
+                else DeepRandomFeatures(self.n, self.d, depth, seed=500 + seed)
+            )
+            return respond(phi, X, 2)
+        beta = 1 if depth is None else 2
+        weights = [
+            normal(inputs, inputs, seed=10_000 + 10 * seed + i) * math.sqrt(beta / inputs) for i in range(depth or 1)
+        ]
+        if depth is None:
+            return respond(RandomFeatures(self.n, self.d, weight=weights[0]), X, 2)
+        return respond(DeepRandomFeatures(self.n, self.d, depth, weights=weights), X, 2)
+
+    def _value(self, response: Response) -> float:
+        """S by five steps of the power iteration: questions that depend on answers, and few of them."""
+        delta, values = normal(self.d, seed=0), []
+        for _ in range(5):
+            value, slope = response.change(delta * math.sqrt(self.d) / delta.norm())
+            values.append(float(value))
+            assert slope is not None
+            delta = slope
+        return max(values)
+
+    def _sample(self, kind: str, depth: int | None) -> list[float]:
+        name = f"{kind} {depth}"
+        if name not in self.cache:
+            responses = (self._response(kind, depth, seed) for seed in range(self.draws))
+            self.cache[name] = [self._value(r) for r in responses]
+        return self.cache[name]
+
+    @pytest.mark.parametrize("depth", [None, 3])
+    @pytest.mark.parametrize("kind", ["one word", "revealed"])
+    def test_same_law_as_stored_weights(self, kind: str, depth: int | None) -> None:
+        ours, stored = self._sample(kind, depth), self._sample("stored", depth)
+        assert stats.ks_2samp(ours, stored).pvalue > 1e-3
+        assert np.std(ours) > 0.01 * np.mean(ours)
+
+    def test_the_test_has_power(self) -> None:
+        """A scale that is wrong by a sixth would be noticed."""
+        stored = self._sample("stored", None)
+        assert stats.ks_2samp(np.multiply(stored, 1.17), self._sample("one word", None)).pvalue < 1e-3
+
+
+def _operator_norm(weight: Tensor) -> float:
+    return float(torch.linalg.matrix_norm(weight, 2))
+
+
+def test_the_ceiling_of_stored_weights_is_the_lipschitz_bound() -> None:
+    weights = [normal(K, N * D, seed=1), normal(K, K, seed=2)]
+    X = gaussian_context(N, D)
+    phi = DeepRandomFeatures(N, D, 2, weights=weights)
+    expected = _operator_norm(weights[0][:, D : 2 * D]) * _operator_norm(weights[1]) * 1.5 / float(phi(X).norm())
+    ceiling = respond(phi, X, 1).ceiling(1.5)
+    assert ceiling is not None
+    assert float(ceiling.value) == pytest.approx(expected, rel=1e-9)
+    assert ceiling.failure == 0
+    together = respond(phi, X, (1, 2), together=True).ceiling(1.5)
+    assert together is not None
+    both = expected + _operator_norm(weights[0][:, 2 * D :]) * _operator_norm(weights[1]) * 1.5 / float(phi(X).norm())
+    assert float(together.value) == pytest.approx(both, rel=1e-9)
+
+
+def test_the_ceiling_of_revealed_weights_says_how_it_can_fail() -> None:
+    X = gaussian_context(N, D)
+    for response in (respond(DeepRandomFeatures(N, D, 3), X, 1), random_feature_response(X, 1, depth=3)):
+        ceiling = response.ceiling(2.0)
+        assert ceiling is not None
+        assert 0 < ceiling.failure <= 1.0001e-9
+    assert respond(RandomFeatures(N, D, activation="square"), X, 1).ceiling(2.0) is None  # no Lipschitz constant
