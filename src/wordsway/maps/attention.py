@@ -194,6 +194,7 @@ class RandomAttention:
 
     def __init__(self, d: int, score: str = "softmax", seed: int = 0, weight: Any = None) -> None:
         d = check_size(d, "d")
+        memory.require(3 * 8 * d * d if weight is None else 0, f"a {d} x {d} weight", "use a smaller d")
         self.weight = _gaussian(d, seed) if weight is None else _matrix("weight", weight)
         if tuple(self.weight.shape) != (d, d):
             raise InputError(f"weight must be {d} x {d}, got {' x '.join(map(str, self.weight.shape))}")

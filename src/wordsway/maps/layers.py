@@ -37,6 +37,7 @@ class LayeredResponse:
 
     # Each start adds its own questions to every layer's memory, and the landscape is gentle: one start is enough.
     thrifty = True
+    random_starts = 1
 
     def __init__(
         self,

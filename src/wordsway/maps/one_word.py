@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -64,8 +64,8 @@ class Move:
     """One batch of Deltas: what every question about it starts from."""
 
     value: Array  # B W H v, value of Delta
-    key: Array  # B W H q, key of Delta
-    query: Array  # B W H q, query of the moved word
+    key: Array  # B W H q, key of Delta (of no use with one head)
+    query: Array  # B W H q, query of the moved word; with one head, half the gradient of its score of itself
     t: Array  # B W H n, shift of the scores that the other rows give the word
     w: Array  # B W H n, their new weights
     f_value: Array  # B W H n, products f . D
@@ -95,6 +95,7 @@ class OneWordResponse:
         mixed = weights @ values
         self.norm = positive_norm(mixed)
         self.heads, self.n, size = queries.shape
+        self.random_starts = min(max(10, 1000 // self.n), 48)  # short contexts are rugged, and cheap
         self.size = math.sqrt(size)
         self.visible = None if visible is None else visible.numpy()
         self.queries, self.keys, self.values, self.mixed = (x.numpy() for x in (queries, keys, values, mixed))
@@ -109,10 +110,24 @@ class OneWordResponse:
             self.pull_heads("query", self.keys / self.size),
         ]
         known = {name: weight for name in _NAMES if (weight := self.attention.weight(name)) is not None}
-        parts += [weight.to(self.like.dtype).cpu().numpy() for weight in known.values()]
+        read = {name: weight.to(self.like.dtype).cpu().numpy() for name, weight in known.items()}
+        self.form: Array | None = None
+        if self.heads == 1:  # the moved word's score of itself is a quadratic form: one product for it and its gradient
+            self.form = self._quadratic(read.pop("query", None), read.pop("key", None))
+            read["query"] = self.form
+        parts += read.values()
         self.reading = np.concatenate(parts)  # R d
         ends = np.cumsum([len(part) for part in parts])
-        self._slices = dict(zip(("t", "mixed", "own", *known), map(slice, [0, *ends[:-1]], ends), strict=True))
+        self._slices = dict(zip(("t", "mixed", "own", *read), map(slice, [0, *ends[:-1]], ends), strict=True))
+
+    def _quadratic(self, query: Array | None, key: Array | None) -> Array:
+        """The symmetric matrix G with v^T G v = query(v) . key(v) / sqrt(q)."""
+        if query is None or key is None:
+            given = query if query is not None else key
+            form = np.eye(self.context.shape[1], dtype=self.queries.dtype) if given is None else given
+        else:
+            form = product(np.ascontiguousarray(query.T), key)
+        return np.asarray((form + form.T) / (2 * self.size))
 
     def pull_heads(self, name: str, rows: Array) -> Array:
         """Rows of each head through the transpose of that head's projection, (H, n, size) -> (H n, d)."""
@@ -139,6 +154,8 @@ class OneWordResponse:
         self.own_start = np.moveaxis(scores[:, self.words], 1, 0)  # W H n
         self.own_before = np.moveaxis(weights[:, self.words], 1, 0)  # W H n
         self.own_query = np.moveaxis(self.queries[:, self.words], 1, 0)  # W H q
+        if self.form is not None:
+            self.own_query = (self.context[self.words].detach().cpu().numpy() @ self.form)[:, None]  # W 1 d
         self.own_sees = None if self.visible is None else self.visible[self.words][:, None]  # W 1 n
         # index of each word's own entry in an array (B, W, H, n)
         self.at_word = (slice(None), np.arange(count)[:, None], np.arange(self.heads)[None], self.words[:, None])
@@ -211,7 +228,12 @@ class OneWordResponse:
         if (got := self.captured) is not None:
             f_value[:, got.slot, got.head, got.row] = np.einsum("bcv,cv->bc", value[:, got.slot, got.head], got.f)
         own = read["own"] + self.own_start
-        own[self.at_word] += (query * key).sum(-1) / self.size
+        if self.form is None:
+            own[self.at_word] += (query * key).sum(-1) / self.size
+        else:
+            own[self.at_word] = self.own_start[self.at_word[1:]] + (delta[:, :, None] * (query + self.own_query)).sum(
+                -1
+            )
         w = self.share.weight(read["t"])
         return Move(value, key, query, read["t"], w, f_value, own, self._own_weights(own))
 
@@ -287,22 +309,28 @@ class OneWordResponse:
         by_mix = self._by_head(by_own, np.swapaxes(self.values, 1, 2))  # B W H n
         by_mix[self.at_word] += (by_own * move.value).sum(-1)
         by_mix -= (move.own_weights * by_mix).sum(-1, keepdims=True)
-        pulled["own"] = self._own_slope(move) * by_mix
-        own_score = pulled["own"][self.at_word][..., None] / self.size  # B W H 1
-        pulled |= {"value": value, "key": own_score * move.query, "query": own_score * move.key}
-        return self._write(pulled)
+        pulled |= {"value": value, "own": self._own_slope(move) * by_mix}
+        return self._write(move, pulled)
 
-    def _write(self, pulled: dict[str, Array]) -> Array:
-        """The transpose of `_read`: (B, W, H, size) for each name -> (B, W, d)."""
+    def _write(self, move: Move, pulled: dict[str, Array]) -> Array:
+        """The gradient in Delta from those in what was read and in the moved row's scores: (B, W, d)."""
+        own_score = pulled["own"][self.at_word][..., None]  # B W H 1
+        if self.form is None:
+            pulled |= {"key": own_score * move.query / self.size, "query": own_score * move.key / self.size}
+        else:
+            pulled["own"][self.at_word] = 0.0
         lead = pulled["value"].shape[:2]
-        cotangent = np.zeros((math.prod(lead), len(self.reading)), self.reading.dtype)
+        width = len(self.reading) if self.form is None else self._slices["query"].start
+        cotangent = np.zeros((math.prod(lead), width), self.reading.dtype)
         for name, part in self._slices.items():
             if name in pulled:
                 cotangent[:, part] = pulled[name].reshape(len(cotangent), -1)
-        slope = product(cotangent, self.reading)
+        slope = product(cotangent, self.reading[:width])
         for name in _NAMES:
-            if name not in self._slices:
+            if name not in self._slices and name in pulled:
                 slope += pulled[name].reshape(len(slope), -1)
+        if self.form is not None:
+            slope += (2 * own_score * move.query).reshape(len(slope), -1)
         return slope.reshape(*lead, -1)
 
     def _own_slope(self, move: Move) -> Array:
@@ -353,19 +381,17 @@ class OneWordResponse:
         """
         if self.attention.score.name != "relu":
             return None
-        point = self._lift(delta[:4])
+        point = self._lift(delta[:3])
         radius = np.linalg.norm(point, axis=-1, keepdims=True)
-        for _ in range(30):
+        for _ in range(14):
             move = self._move(point)
             wanted = np.maximum(1.0 - move.own[self.at_word], 0)[..., None]  # the own score should be at least 1
             excess = np.maximum(move.own + 0.05, 0)  # the others at most -0.05
             excess[self.at_word] = -wanted[..., 0]
             if self.own_sees is not None:
                 excess = excess * self.own_sees
-            pulled: dict[str, Any] = {"own": excess, "value": np.zeros_like(move.value)}
-            pulled |= {"key": -wanted * move.query / self.size, "query": -wanted * move.key / self.size}
-            slope = self._write(pulled)
             loss = (excess * excess).sum((-2, -1))[..., None]
+            slope = self._write(move, {"own": excess, "value": np.zeros_like(move.value)})
             point = point - over(loss, (slope * slope).sum(-1, keepdims=True)) * slope
             point = point * over(radius, np.linalg.norm(point, axis=-1, keepdims=True))
         return torch.from_numpy(point).reshape(-1, *self.shape).to(self.like.device)

@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wordsway.activations import Activation, activation
+from wordsway import memory
+from wordsway.activations import Activation
+from wordsway.activations import activation as named
 from wordsway.contexts import as_context, check_size, check_word, check_words
 from wordsway.errors import InputError
 from wordsway.gaussian import DenseGaussian, GaussianMatrix, RevealedGaussian
@@ -141,10 +143,11 @@ class _Layers:
         he: bool,
     ) -> None:
         self.n, self.d = check_size(n, "n"), check_size(d, "d")
-        self.phi = activation(phi)
+        self.phi = named(phi)
         inputs = self.n * self.d
         depth = check_size(depth, "depth")
         self.k = inputs if k is None else check_size(k, "k")
+        _require(self.k, depth)
         self.weights: list[GaussianMatrix]
         if weights is None:
             self.weights = _draw(inputs, self.k, depth, self.phi.he_scale() if he else 1.0, seed, dtype)
@@ -173,6 +176,11 @@ class _Layers:
         if tuple(X.shape[-2:]) != (self.n, self.d):
             got = " x ".join(map(str, X.shape[-2:]))
             raise InputError(f"this map reads contexts of n x d = {self.n} x {self.d}, got {got}")
+
+
+def _require(k: int, depth: int) -> None:
+    """Refuse what cannot fit: a search keeps some twenty questions and answers of length k for each layer."""
+    memory.require(40 * 8 * k * depth, f"a search over {depth} layer(s) of k={k} features", "use a smaller k or depth")
 
 
 def _draw(inputs: int, k: int, depth: int, beta: float, seed: int, dtype: torch.dtype) -> list[GaussianMatrix]:
@@ -229,7 +237,6 @@ def random_feature_response(
     -----
     T evaluations cost O((k + d) T^2) time and O((k + d) T) memory a layer; nothing of size n d is allocated.
     """
-    from wordsway.activations import activation as named
 
     context = as_context(X)
     n, d = context.shape
@@ -239,6 +246,7 @@ def random_feature_response(
     beta = 1.0 if depth is None else phi.he_scale()
     layers = 1 if depth is None else check_size(depth, "depth")
     width = n * d if k is None else check_size(k, "k")
+    _require(width, layers)
     scale = math.sqrt(beta / (n * d))
     block = RevealedGaussian(width, len(words) * d, scale, derive(seed, "layer 1"), context.dtype)
     moving = context[list(words)]  # m d

@@ -21,8 +21,8 @@ from wordsway.sensitivity.search import Array, Effort, Found, maximise
 
 _WITNESS = "lower bound with a witness"
 _EXACT = "exact over the given embeddings"
-_STARTS = 12
-_THRIFTY = Effort(power=3, sift=0, keep=1, polish=22, tolerance=1e-4)
+_STARTS = 10
+_THRIFTY = Effort(power=3, sift=0, keep=1, polish=28, tolerance=1e-4)
 _BATCH = 2**21  # entries of a (starts, words, n) array: what is kept in cache-friendly reach
 
 
@@ -128,7 +128,7 @@ def sensitivity_profile(
     bounds = []
     with Meter() as meter:
         groups = list(_groups(positions, n))
-        for group in tqdm(groups, desc="words", unit="group", delay=2, disable=not progress or len(groups) < 2):
+        for group in tqdm(groups, desc="words", unit="group", delay=2, leave=False, disable=not progress):
             response = respond(phi, context, group)
             founds.append(_search(response, r, seed, effort))
             bounds.append(None if ceiling is None else response.ceiling(r, ceiling))
@@ -176,7 +176,7 @@ def vocabulary_sensitivity(
     with Meter() as meter:
         response = respond(phi, context, position)
         parts = [table[start : start + size] for start in range(0, len(table), size)]
-        bar = tqdm(parts, desc="vocabulary", unit="batch", delay=2, disable=not progress)
+        bar = tqdm(parts, desc="vocabulary", unit="batch", delay=2, leave=False, disable=not progress)
         values = torch.cat([response.change(part - context[position], gradient=False)[0] for part in bar])
     best = int(values.argmax())
     cost = _cost(meter, response, len(parts))
@@ -193,7 +193,7 @@ def _positions(n: int, word: int | Sequence[int] | str) -> list[int]:
 
 def _groups(positions: list[int], n: int) -> Iterator[tuple[int, ...]]:
     """Words that are searched at once: as many as keep the work arrays small."""
-    size = max(1, _BATCH // (2 * _STARTS * n))
+    size = max(1, _BATCH // (2 * max(_STARTS * n, 1000)))
     for start in range(0, len(positions), size):
         yield tuple(positions[start : start + size])
 
@@ -206,7 +206,9 @@ def _search(response: Response, radius: float, seed: int, effort: Effort | None)
     problems = response.batch[0] if response.batch else 1
     source = generator(seed, "starts")
     # the same directions for every word, so that a word's result does not depend on which others are asked
-    starts = torch.randn(1 if thrifty else _STARTS, 1, moves, d, generator=source, dtype=torch.float64)
+    starts = torch.randn(
+        getattr(response, "random_starts", _STARTS), 1, moves, d, generator=source, dtype=torch.float64
+    )
     starts = starts.to(response.like).expand(-1, problems, -1, -1)
     if (guess := getattr(response, "guesses", None)) is not None:
         starts = torch.cat([starts, guess().reshape(-1, problems, moves, d)])

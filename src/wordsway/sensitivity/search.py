@@ -19,14 +19,16 @@ Escape: TypeAlias = Callable[[Array], Array | None]
 class Effort:
     """How hard to search: power steps and `sift` quasi-Newton steps for every start, then `polish` for the `keep` best.
 
+    A quarter of the starts is kept where that is more.
+
     A start is done when its quadratic model promises a gain below `tolerance`, relative to its value.
     """
 
-    power: int = 6
-    sift: int = 10
-    keep: int = 4
-    polish: int = 40
-    history: int = 8
+    power: int = 5
+    sift: int = 8
+    keep: int = 3
+    polish: int = 24
+    history: int = 6
     tolerance: float = 1e-5
 
 
@@ -151,7 +153,7 @@ def _polish(objective: Objective, best: _Best, point: Array, radius: float, effo
     scale = np.ones_like(value)
     for turn in range(effort.sift + effort.polish):
         if turn == effort.sift and len(value) > effort.keep:
-            order = np.argsort(-value, axis=0)[: effort.keep]
+            order = np.argsort(-value, axis=0)[: max(effort.keep, len(value) // 4)]
             point, free, value, scale = (_pick(order, x) for x in (point, free, value, scale))
             pairs = [(_pick(order, step), _pick(order, bend)) for step, bend in pairs]
         ascent, promise = _direction(pairs, free, radius)
