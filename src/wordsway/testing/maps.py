@@ -277,8 +277,8 @@ class MapConformance:
         for phi, X in self._pairs():
             assert X.dtype == torch.float64, "conformance is checked in float64"
             words = _words(len(X))
-            asked: tuple[tuple[int | tuple[int, ...], bool], ...]
-            asked = ((words[len(words) // 2], False), (words, False), (words[::-1], True))
+            asked: list[tuple[int | tuple[int, ...], bool]] = [(words[len(words) // 2], False)]
+            asked += [(words, False), (words[::-1], True)]
             for number, (word, together) in enumerate(asked):
                 response = respond(phi, X, word, together=together)
                 twin = self.twin(phi)

@@ -1,0 +1,243 @@
+"""The search over balls, on problems whose maxima are known."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wordsway.sensitivity import Effort, Found, maximise
+
+Array = npt.NDArray[np.floating[Any]]
+RADIUS = 3.0
+
+
+def _normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+class Problem:
+    """An objective that remembers the best value it gave, and fails on points outside the balls."""
+
+    def __init__(self, value: Callable[[Array], tuple[Array, Array]], radius: float = RADIUS) -> None:
+        self.value, self.radius = value, radius
+        self.best: Array = np.asarray(-math.inf)
+        self.calls = 0
+
+    def __call__(self, delta: Array, gradient: bool) -> tuple[Array, Array | None]:
+        assert np.isfinite(delta).all()
+        assert float(np.linalg.norm(delta, axis=-1).max()) <= self.radius * (1 + 4 * np.finfo(delta.dtype).eps)
+        value, slope = self.value(delta)
+        self.best = np.maximum(self.best, value.max(0))
+        self.calls += 1
+        return value, slope if gradient else None
+
+
+def _quadratic(matrices: Array) -> Callable[[Array], tuple[Array, Array]]:
+    """Delta^T M_g Delta for each problem g, of all moves end to end."""
+
+    def value(delta: Array) -> tuple[Array, Array]:
+        flat = delta.reshape(*delta.shape[:2], -1)
+        pushed = np.einsum("bgi,gij->bgj", flat, matrices)
+        return (flat * pushed).sum(-1), 2 * pushed.reshape(delta.shape)
+
+    return value
+
+
+def _linear(direction: Array) -> Callable[[Array], tuple[Array, Array]]:
+    return lambda delta: ((delta * direction).sum((-2, -1)), np.broadcast_to(direction, delta.shape).copy())
+
+
+def _bowl(centre: Array) -> Callable[[Array], tuple[Array, Array]]:
+    """5 - |Delta - c|^2, largest at c."""
+    return lambda delta: (5 - ((delta - centre) ** 2).sum((-2, -1)), -2 * (delta - centre))
+
+
+def _inside(found: Found, radius: float = RADIUS) -> None:
+    assert float(np.linalg.norm(found.delta, axis=-1).max()) <= radius * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("d", [1, 2, 5, 30])
+def test_a_quadratic_form_reaches_its_top_eigenvalue(d: int) -> None:
+    root = _normal(4, d, d, seed=d)
+    matrices = root @ np.swapaxes(root, 1, 2)
+    problem = Problem(_quadratic(matrices))
+    found = maximise(problem, _normal(6, 4, 1, d, seed=1), RADIUS)
+    exact = RADIUS**2 * np.linalg.eigvalsh(matrices)[:, -1]
+    assert found.value == pytest.approx(exact, rel=1e-4)
+    assert bool((found.value <= exact * (1 + 1e-9)).all())
+    assert found.converged.all()
+    assert found.evaluations == problem.calls
+    _inside(found)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_single_start_climbs_all_the_way(seed: int) -> None:
+    """At the edge of the ball a step may not lead inwards: there the objective falls, however short the step is."""
+    matrices = np.stack([np.diag([1.0, 2.0, 3.0]), np.diag([2.0, 2.5, 3.0])])
+    found = maximise(Problem(_quadratic(matrices)), _normal(1, 2, 1, 3, seed=seed), RADIUS)
+    assert found.value == pytest.approx([27.0, 27.0], rel=2e-4)
+    assert found.converged.all()
+
+
+@pytest.mark.parametrize("d", [2, 6])
+def test_an_indefinite_form_is_maximised_too(d: int) -> None:
+    root = _normal(3, d, d, seed=d)
+    matrices = root + np.swapaxes(root, 1, 2)
+    found = maximise(Problem(_quadratic(matrices)), _normal(8, 3, 1, d, seed=1), RADIUS)
+    assert found.value == pytest.approx(RADIUS**2 * np.linalg.eigvalsh(matrices)[:, -1], rel=1e-3)
+
+
+def test_a_linear_function_over_a_product_of_balls() -> None:
+    direction = _normal(2, 3, 4)  # two problems of three moves
+    found = maximise(Problem(_linear(direction)), _normal(3, 2, 3, 4, seed=1), RADIUS)
+    lengths = np.linalg.norm(direction, axis=-1, keepdims=True)
+    assert found.value == pytest.approx(RADIUS * lengths.sum((1, 2)), rel=1e-6)
+    assert found.delta == pytest.approx(RADIUS * direction / lengths, rel=1e-2, abs=1e-2)
+    assert found.converged.all()
+    _inside(found)
+
+
+def test_a_bilinear_form_over_two_balls_reaches_the_norm() -> None:
+    """Delta_1^T A Delta_2 over two balls is largest at the top singular vectors."""
+    a = _normal(5, 5, seed=3)
+    whole = np.zeros((1, 10, 10))
+    whole[0, :5, 5:], whole[0, 5:, :5] = a / 2, a.T / 2
+    found = maximise(Problem(_quadratic(whole)), _normal(6, 1, 2, 5, seed=1), RADIUS)
+    assert found.value[0] == pytest.approx(RADIUS**2 * np.linalg.norm(a, 2), rel=1e-4)
+    _inside(found)
+
+
+@pytest.mark.parametrize("length", [0.0, 0.3, 1.0, 2.5])
+def test_a_maximum_inside_the_ball_is_found_there(length: float) -> None:
+    centre = _normal(1, 1, 4, seed=2)
+    centre *= length / np.linalg.norm(centre)
+    found = maximise(Problem(_bowl(centre)), _normal(4, 1, 1, 4, seed=1), RADIUS)
+    assert found.value[0] == pytest.approx(5.0, rel=1e-4)
+    assert found.delta[0] == pytest.approx(centre[0], abs=0.05)
+
+
+def test_a_maximum_outside_the_ball_is_approached_to_its_edge() -> None:
+    centre = np.full((1, 1, 4), 4.0)  # 8 away from the ball's centre
+    found = maximise(Problem(_bowl(centre)), _normal(4, 1, 1, 4, seed=1), RADIUS)
+    assert found.value[0] == pytest.approx(5 - (8 - RADIUS) ** 2, rel=1e-5)
+    assert np.linalg.norm(found.delta) == pytest.approx(RADIUS)
+
+
+@pytest.mark.parametrize("value", [0.0, 2.0, -1.0])
+@pytest.mark.parametrize("radius", [RADIUS, 100.0])
+def test_a_constant_is_returned_at_once(value: float, radius: float) -> None:
+    problem = Problem(lambda delta: (np.full(delta.shape[:2], value), np.zeros_like(delta)), radius)
+    found = maximise(problem, _normal(5, 2, 1, 3), radius)
+    assert found.value.tolist() == [value, value]
+    assert found.converged.all()
+    assert found.evaluations <= 12
+    _inside(found, radius)
+
+
+@pytest.mark.parametrize("radius", [1e-3, 1.0, 100.0, 1e6])
+def test_a_problem_that_is_done_does_not_disturb_another(radius: float) -> None:
+    """One of the two is constant, so its gradient is exactly 0 while the other still climbs."""
+    matrices = np.zeros((2, 3, 3))
+    matrices[1] = np.diag([1.0, 2.0, 3.0])
+    found = maximise(Problem(_quadratic(matrices), radius), _normal(4, 2, 1, 3, seed=1), radius)
+    assert found.value[0] == 0
+    assert found.value[1] == pytest.approx(3 * radius**2, rel=1e-4)
+
+
+def test_starts_of_length_zero_are_no_trouble() -> None:
+    starts = _normal(4, 1, 1, 3, seed=1)
+    starts[0] = 0
+    found = maximise(Problem(_quadratic(np.diag([1.0, 2.0, 3.0])[None])), starts, RADIUS)
+    assert found.value[0] == pytest.approx(27.0, rel=1e-4)
+    alone = maximise(Problem(_linear(np.ones((1, 1, 3)))), 0 * starts[:1], RADIUS)
+    assert alone.value[0] == pytest.approx(RADIUS * math.sqrt(3), rel=1e-4)
+
+
+def _waves(seed: int) -> Callable[[Array], tuple[Array, Array]]:
+    """A sum of waves: many local maxima, and no hope to find the best one from few starts."""
+    rays, phases = 3 * _normal(7, 3, seed=seed), _normal(7, seed=seed + 1)
+
+    def value(delta: Array) -> tuple[Array, Array]:
+        angle = delta @ rays.T + phases  # b g m 7
+        return np.sin(angle).sum((-2, -1)), np.cos(angle) @ rays
+
+    return value
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 1000),
+    starts=st.integers(1, 7),
+    moves=st.integers(1, 2),
+    power=st.integers(0, 4),
+    polish=st.integers(0, 15),
+    keep=st.integers(1, 3),
+)
+def test_never_less_than_the_best_value_seen(
+    seed: int, starts: int, moves: int, power: int, polish: int, keep: int
+) -> None:
+    problem = Problem(_waves(seed))
+    effort = Effort(power=power, polish=polish, keep=keep)
+    found = maximise(problem, _normal(starts, 3, moves, 3, seed=seed), RADIUS, effort)
+    assert np.array_equal(found.value, problem.best)
+    value, _ = problem.value(found.delta[None])
+    assert value[0] == pytest.approx(found.value, rel=1e-12)
+    _inside(found)
+
+
+@pytest.mark.parametrize("effort", [None, Effort(polish=7, keep=1)])
+def test_several_problems_at_once_are_the_same_as_one_at_a_time(effort: Effort | None) -> None:
+    root = _normal(5, 6, 6, seed=4)
+    matrices = root @ np.swapaxes(root, 1, 2)
+    matrices[2] = 0  # done at once
+    starts = _normal(6, 5, 1, 6, seed=1)
+    together = maximise(Problem(_quadratic(matrices)), starts, RADIUS, effort)
+    for g in range(5):
+        alone = maximise(Problem(_quadratic(matrices[g : g + 1])), starts[:, g : g + 1], RADIUS, effort)
+        assert alone.value[0] == pytest.approx(together.value[g], rel=1e-8, abs=1e-12)
+        assert alone.converged[0] == together.converged[g]
+
+
+def test_a_search_that_runs_out_of_steps_says_so() -> None:
+    matrices = np.diag(np.linspace(1, 1.2, 40))[None]
+    short = Effort(power=1, polish=2, keep=1)
+    found = maximise(Problem(_quadratic(matrices)), _normal(1, 1, 1, 40, seed=1), RADIUS, short)
+    assert not found.converged.any()
+
+
+@pytest.mark.parametrize("power", [0, 2])
+def test_no_polish_at_all_is_allowed(power: int) -> None:
+    matrices = np.diag([1.0, 2.0, 3.0])[None]
+    effort = Effort(power=power, sift=0, polish=0)
+    found = maximise(Problem(_quadratic(matrices)), _normal(3, 1, 1, 3, seed=1), RADIUS, effort)
+    assert 9 <= found.value[0] <= 27 * (1 + 1e-9)
+    assert not found.converged.any()
+
+
+def test_points_of_another_basin_are_polished_too() -> None:
+    """Two peaks: without help the search climbs the near one, from which nothing leads to the other."""
+
+    def peaks(delta: Array) -> tuple[Array, Array]:
+        near, far = np.exp(-4 * (delta - 1) ** 2), 2 * np.exp(-4 * (delta + 1) ** 2)
+        return (near + far).sum((-2, -1)), -8 * (delta - 1) * near - 8 * (delta + 1) * far
+
+    starts, effort = np.ones((1, 1, 1, 1)), Effort(power=0)
+    alone = maximise(Problem(peaks, 1.5), starts, 1.5, effort)
+    assert alone.value[0] == pytest.approx(1.0, rel=1e-3)
+    helped = maximise(Problem(peaks, 1.5), starts, 1.5, effort, escape=lambda point: -0.8 * point)
+    assert helped.value[0] == pytest.approx(2.0, rel=1e-3)
+    refused = maximise(Problem(peaks, 1.5), starts, 1.5, effort, escape=lambda point: None)
+    assert refused.value[0] == alone.value[0]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_dtype_follows_the_starts(dtype: type) -> None:
+    matrices: Array = np.diag([1.0, 2.0, 3.0])[None].astype(dtype)
+    found = maximise(Problem(_quadratic(matrices)), _normal(3, 1, 1, 3, seed=1).astype(dtype), RADIUS)
+    assert found.value.dtype == found.delta.dtype == dtype
+    assert found.value[0] == pytest.approx(27.0, rel=1e-4)
