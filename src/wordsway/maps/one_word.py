@@ -95,6 +95,7 @@ class OneWordResponse:
         mixed = weights @ values
         self.norm = positive_norm(mixed)
         self.heads, self.n, size = queries.shape
+        self.kinked = attention.score.name == "relu"
         self.random_starts = min(max(10, 1000 // self.n), 48)  # short contexts are rugged, and cheap
         self.size = math.sqrt(size)
         self.visible = None if visible is None else visible.numpy()

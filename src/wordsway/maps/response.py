@@ -45,6 +45,10 @@ class Response(Protocol):
     A perturbation has the shape `shape`: (d,) for one word, (W, d) for W words that move each on its own, (m, d) for m
     words that move together. Every method takes a batch of them, (..., *shape), and gives one value for each: `batch`
     is () for one word or for words together, and (W,) for words on their own.
+
+    A response may also help the search: `guesses()` are directions to start from, `escapes(delta)` points in other
+    basins near given ones, `random_starts` how many random starts are worth it, `kinked` whether it has kinks, and
+    `thrifty` whether each evaluation is costly.
     """
 
     shape: tuple[int, ...]

@@ -34,6 +34,7 @@ class RowsResponse:
         self.shape: tuple[int, ...] = (len(words), d) if together else (d,)
         self.batch: tuple[int, ...] = ()
         self.like = X.new_empty(0)
+        self.kinked = attention.score.name == "relu"
         self.context = X
         features = attention(X)
         self.norm = positive_norm(features)

@@ -23,6 +23,7 @@ _WITNESS = "lower bound with a witness"
 _EXACT = "exact over the given embeddings"
 _STARTS = 10
 _THRIFTY = Effort(power=3, sift=0, keep=1, polish=28, tolerance=1e-4)
+_KINKED = Effort(sift=7, polish=0, anneal=34)
 _BATCH = 2**21  # entries of a (starts, words, n) array: what is kept in cache-friendly reach
 
 
@@ -200,7 +201,8 @@ def _groups(positions: list[int], n: int) -> Iterator[tuple[int, ...]]:
 
 def _search(response: Response, radius: float, seed: int, effort: Effort | None) -> Found:
     """Maximise the relative change over the ball, from random starts and the response's own guesses."""
-    thrifty = bool(getattr(response, "thrifty", False))
+    hint = _KINKED if getattr(response, "kinked", False) else None
+    hint = _THRIFTY if getattr(response, "thrifty", False) else hint
     together = len(response.shape) == 2 and not response.batch
     moves, d = (response.shape[0], response.shape[1]) if together else (1, response.shape[-1])
     problems = response.batch[0] if response.batch else 1
@@ -226,7 +228,7 @@ def _search(response: Response, radius: float, seed: int, effort: Effort | None)
         return None if found is None else found.cpu().numpy().reshape(-1, *delta.shape[1:])
 
     first = starts.cpu().contiguous().numpy()
-    return maximise(objective, first, radius, effort or (_THRIFTY if thrifty else None), escape)
+    return maximise(objective, first, radius, effort or hint, escape)
 
 
 def _tensor(array: Array, response: Response) -> Tensor:

@@ -19,15 +19,15 @@ Escape: TypeAlias = Callable[[Array], Array | None]
 class Effort:
     """How hard to search: power steps and `sift` quasi-Newton steps for every start, then `polish` for the `keep` best.
 
-    A quarter of the starts is kept where that is more.
-
-    A start is done when its quadratic model promises a gain below `tolerance`, relative to its value.
+    A quarter of the starts is kept where that is more. A start is done when its quadratic model promises a gain below
+    `tolerance`, relative to its value. `anneal` gradient steps of shrinking length follow, for functions with kinks.
     """
 
     power: int = 5
-    sift: int = 8
+    sift: int = 7
     keep: int = 3
     polish: int = 24
+    anneal: int = 0
     history: int = 6
     tolerance: float = 1e-5
 
@@ -74,12 +74,14 @@ def maximise(
     point = _pick(order, point)
     if escape is not None and (others := escape(point)) is not None:
         point = np.concatenate([point, others])
-    converged = _polish(objective, best, point, radius, effort)
+    point, converged = _polish(objective, best, point, radius, effort)
+    if effort.anneal:
+        converged = _anneal(objective, best, point, radius, effort.anneal)
     before = best.value.copy()
     best.look(objective, np.linspace(0.1, 0.9, 9, dtype=starts.dtype).reshape(-1, 1, 1, 1) * best.delta)
     inside = best.value > before * (1 + effort.tolerance)
     if inside.any():
-        again = _polish(objective, best, best.delta[None].copy(), radius, effort)
+        _, again = _polish(objective, best, best.delta[None].copy(), radius, effort)
         converged = np.where(inside, again, converged)
     return Found(best.value, best.delta, converged, best.evaluations)
 
@@ -142,8 +144,10 @@ def _free(slope: Array, point: Array, radius: float) -> Array:
     return np.asarray(slope - np.where(held, outward / radius**2, 0.0) * point)
 
 
-def _polish(objective: Objective, best: _Best, point: Array, radius: float, effort: Effort) -> npt.NDArray[np.bool_]:
-    """L-BFGS ascent of every (start, problem) at its own pace; returns which problems converged.
+def _polish(
+    objective: Objective, best: _Best, point: Array, radius: float, effort: Effort
+) -> tuple[Array, npt.NDArray[np.bool_]]:
+    """L-BFGS ascent of every (start, problem) at its own pace; returns the points, and which problems converged.
 
     A start is done when its quadratic model promises less than the tolerance, or cannot reach the leader any more.
     """
@@ -178,7 +182,24 @@ def _polish(objective: Objective, best: _Best, point: Array, radius: float, effo
         # a failed step is shortened to where the parabola through what was seen has its top
         shorter = np.clip(0.5 * hoped / np.maximum(hoped - gain, 1e-30), 0.1, 0.5)
         scale = np.where(accept, 1.0, scale * shorter)
-    return np.asarray(settled[value.argmax(0), np.arange(settled.shape[1])])
+    return point, np.asarray(settled[value.argmax(0), np.arange(settled.shape[1])])
+
+
+def _anneal(objective: Objective, best: _Best, point: Array, radius: float, steps: int) -> npt.NDArray[np.bool_]:
+    """Gradient steps whose length shrinks from a tenth to a thousandth of the radius: they cross and follow kinks.
+
+    Quasi-Newton steps fail on a kink, because the model is wrong on its far side; these zigzag along it. A problem has
+    converged when the last quarter of the steps gained less than a thousandth.
+    """
+    lengths = 0.1 * np.geomspace(1, 0.01, steps)
+    for turn, length in enumerate(lengths):
+        if turn == steps - steps // 4:
+            before = best.value.copy()
+        _, slope = best.ask(objective, point)
+        free = _free(slope, point, radius)
+        point = _to_ball(point + length * _to_sphere(free, radius), radius)
+    best.look(objective, point)
+    return np.asarray(best.value <= 1.001 * before)
 
 
 def _direction(pairs: list[tuple[Array, Array]], free: Array, radius: float) -> tuple[Array, Array]:
