@@ -1,0 +1,328 @@
+"""Word sensitivity: one word, several, all, together; profiles, vocabularies and what the records say."""
+
+import dataclasses
+import itertools
+import json
+import math
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from maps.twins import Setting, normal, plain_attention
+from torch import Tensor
+
+from wordsway import (
+    RandomAttention,
+    RandomFeatures,
+    gaussian_context,
+    perturb,
+    random_feature_response,
+    respond,
+    response_sensitivity,
+    sensitivity_profile,
+    vocabulary_sensitivity,
+    word_sensitivity,
+)
+from wordsway.maps import Attention, Ceiling, FeatureMap, Response
+from wordsway.maps.response import Functional, ValueAndGradient
+from wordsway.sensitivity import Effort, Sensitivity
+
+N, D = 7, 6
+MAPS: dict[str, Callable[[], FeatureMap]] = {
+    "raf": lambda: RandomAttention(D, seed=1),
+    "relu-raf": lambda: RandomAttention(D, "relu", seed=1),
+    "heads": lambda: Setting("softmax", 3, causal=True, value=True).attention(D, 1),
+    "output": lambda: Setting("sigmoid", 2, output=True).attention(D, 1),
+    "rf": lambda: RandomFeatures(N, D, weight=normal(20, N * D, seed=1) / math.sqrt(N * D)),
+    "plain": lambda: lambda X: torch.tanh(X @ X.mT),
+}
+
+
+@pytest.fixture(params=MAPS)
+def phi(request: pytest.FixtureRequest) -> FeatureMap:
+    return MAPS[request.param]()
+
+
+@pytest.fixture
+def X() -> Tensor:
+    return gaussian_context(N, D, seed=4)
+
+
+def _change(phi: FeatureMap, X: Tensor, found: Sensitivity) -> float:
+    base = phi(X)
+    return float((phi(perturb(X, found.word, found.delta)) - base).norm() / base.norm())
+
+
+# Words
+
+
+def test_the_value_is_that_of_the_witness(phi: FeatureMap, X: Tensor) -> None:
+    for word, together in ((3, False), ((1, 4), True)):
+        found = word_sensitivity(phi, X, word, 1.5, together=together)
+        assert found.word == word
+        assert found.delta.shape == ((2, D) if together else (D,))
+        assert found.radius == 1.5
+        assert float(found.delta.norm(dim=-1).max()) <= 1.5 * (1 + 1e-9)
+        assert _change(phi, X, found) == pytest.approx(found.value, rel=1e-9)
+        assert found.ceiling is None or found.value <= found.ceiling * (1 + 1e-9)
+
+
+def test_several_words_give_the_one_that_moves_most(phi: FeatureMap, X: Tensor) -> None:
+    single = {word: word_sensitivity(phi, X, word, ceiling=None) for word in range(N)}
+    for words in ([2], (5, 0, 3), range(N), "all"):
+        asked = list(range(N)) if words == "all" else [int(w) for w in words]
+        found = word_sensitivity(phi, X, words)
+        top = max(asked, key=lambda w: single[w].value)
+        assert found.word == top
+        assert found.value == pytest.approx(single[top].value, rel=1e-9)
+        if found.ceiling is not None:
+            assert max(single[w].value for w in asked) <= found.ceiling * (1 + 1e-9)
+
+
+def test_the_ceiling_of_several_words_is_above_all_of_them(X: Tensor) -> None:
+    phi = RandomAttention(D, seed=1)
+    profile = sensitivity_profile(phi, X)
+    assert profile.ceilings is not None
+    assert profile.best.ceiling == float(profile.ceilings.max())
+    assert profile.best.word == int(profile.values.argmax())
+
+
+def test_a_profile_equals_its_words_one_at_a_time(phi: FeatureMap, X: Tensor) -> None:
+    words = (4, 1, 6)
+    profile = sensitivity_profile(phi, X, words, 1.2, seed=3, ceiling=None)
+    assert profile.words == words
+    assert profile.deltas.shape == (3, D)
+    for place, word in enumerate(words):
+        alone = word_sensitivity(phi, X, word, 1.2, seed=3, ceiling=None)
+        assert float(profile.values[place]) == pytest.approx(alone.value, rel=1e-9)
+        at = profile.at(place)
+        assert (at.word, at.radius, at.status) == (word, 1.2, alone.status)
+        assert at.value == float(profile.values[place])
+        assert torch.equal(at.delta, profile.deltas[place])
+        assert _change(phi, X, at) == pytest.approx(at.value, rel=1e-9)
+
+
+def test_a_profile_has_all_words_in_groups_or_at_once(
+    phi: FeatureMap, X: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = sensitivity_profile(phi, X)
+    assert whole.words == tuple(range(N))
+    monkeypatch.setattr("wordsway.sensitivity.measure._BATCH", 1)  # one word a group
+    parts = sensitivity_profile(phi, X)
+    assert parts.values.tolist() == pytest.approx(whole.values.tolist(), rel=1e-9)
+    assert parts.cost.evaluations > whole.cost.evaluations
+    assert (parts.ceilings is None) == (whole.ceilings is None)
+
+
+def test_words_together_reach_at_least_as_far_as_each_alone(phi: FeatureMap, X: Tensor) -> None:
+    words = (2, 0, 5)
+    together = word_sensitivity(phi, X, words, together=True)
+    for word in words:
+        assert together.value >= word_sensitivity(phi, X, word, ceiling=None).value * (1 - 1e-3)
+    pair = word_sensitivity(phi, X, words[:2], together=True, ceiling=None)
+    assert together.value >= pair.value * (1 - 1e-2)
+
+
+def test_one_word_together_is_that_word(phi: FeatureMap, X: Tensor) -> None:
+    alone = word_sensitivity(phi, X, 3, ceiling=None)
+    found = word_sensitivity(phi, X, (3,), together=True, ceiling=None)
+    assert (found.word, found.delta.shape) == ((3,), (1, D))
+    assert found.value == pytest.approx(alone.value, rel=5e-3)  # another route, and other starts
+
+
+def test_the_default_radius_is_the_root_of_d(X: Tensor) -> None:
+    phi = RandomAttention(D)
+    default, given = word_sensitivity(phi, X, 1), word_sensitivity(phi, X, 1, math.sqrt(D))
+    assert default.radius == given.radius == math.sqrt(D)
+    assert default.value == given.value
+
+
+def test_a_larger_radius_reaches_further(phi: FeatureMap, X: Tensor) -> None:
+    values = [word_sensitivity(phi, X, 2, radius) for radius in (1e-3, 0.1, 0.5, 1.0, 2.0, 4.0)]
+    for small, large in itertools.pairwise(values):
+        assert large.value >= small.value * (1 - 1e-3)
+        if small.ceiling is not None and large.ceiling is not None:
+            assert large.ceiling >= small.value
+    assert values[0].value < 0.1 * values[-1].value
+
+
+def test_a_small_radius_gives_the_norm_of_the_derivative(X: Tensor) -> None:
+    phi, radius = RandomAttention(D, seed=1), 1e-5
+    jacobian = torch.func.jacrev(lambda x: phi(torch.cat([X[:2], x[None], X[3:]])))(X[2])
+    norm = float(torch.linalg.matrix_norm(jacobian.reshape(-1, D), 2) / phi(X).norm())
+    for ceiling in ("quick", "tight"):
+        found = word_sensitivity(phi, X, 2, radius, ceiling=ceiling)
+        assert found.value == pytest.approx(radius * norm, rel=1e-3)
+
+
+@pytest.mark.parametrize("seed", [1, 7])
+def test_the_seed_of_the_starts_hardly_matters(seed: int) -> None:
+    X = gaussian_context(20, 16, seed=seed)
+    values = [word_sensitivity(RandomAttention(16), X, 3, seed=s, ceiling=None).value for s in range(3)]
+    assert max(values) <= min(values) * 1.01
+
+
+# Responses
+
+
+def test_a_response_is_searched_as_it_is(X: Tensor) -> None:
+    response = random_feature_response(X, 2, seed=1)
+    found = response_sensitivity(response, 2, 1.0)
+    assert found.word == 2
+    value, _ = response.change(found.delta)
+    assert float(value) == pytest.approx(found.value, rel=1e-9)
+    assert found.ceiling is not None
+    assert 0 < found.failure <= 1.0001e-9
+    exact = word_sensitivity(RandomAttention(D), X, 2)
+    assert exact.failure == 0
+    assert found.ceiling_kind != exact.ceiling_kind
+
+
+# Vocabularies
+
+
+@pytest.mark.parametrize(
+    "embeddings", [normal(40, D, seed=8), normal(40, D, seed=8).float(), normal(40, D, seed=8).numpy()]
+)
+def test_a_vocabulary_is_measured_word_by_word(phi: FeatureMap, X: Tensor, embeddings: Tensor) -> None:
+    found = vocabulary_sensitivity(phi, X, 2, embeddings)
+    table = torch.as_tensor(embeddings).double()
+    base = phi(X)
+    expected = []
+    for row in table:
+        Y = X.clone()
+        Y[2] = row
+        expected.append(float((phi(Y) - base).norm() / base.norm()))
+    assert found.values.tolist() == pytest.approx(expected, rel=1e-9)
+    assert found.best == max(range(40), key=expected.__getitem__)
+    assert found.value == pytest.approx(max(expected), rel=1e-9)
+    order = sorted(range(40), key=lambda v: -expected[v])
+    assert [row for row, _ in found.top(3)] == order[:3]
+    assert [value for _, value in found.top(3)] == pytest.approx([expected[v] for v in order[:3]], rel=1e-9)
+    assert len(found.top(100)) == 40
+    assert found.value_kind == "exact over the given embeddings"
+
+
+def test_the_word_itself_changes_nothing(X: Tensor) -> None:
+    found = vocabulary_sensitivity(RandomAttention(D), X, 2, X)
+    assert float(found.values[2]) == pytest.approx(0.0, abs=1e-12)
+    assert found.best != 2
+
+
+class _Counting:
+    """A map whose response only measures Delta, and notes how many it is asked at once."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def __call__(self, X: Tensor) -> Tensor:
+        return X
+
+    def respond(self, X: Tensor, word: int | Sequence[int], together: bool = False) -> Response:
+        return _CountingResponse(self.sizes, X)
+
+
+class _CountingResponse:
+    def __init__(self, sizes: list[int], X: Tensor) -> None:
+        self.sizes, self.like = sizes, X.new_empty(0)
+        self.shape: tuple[int, ...] = (X.shape[1],)
+        self.batch: tuple[int, ...] = ()
+
+    def change(self, delta: Tensor, gradient: bool = True) -> ValueAndGradient:
+        self.sizes.append(len(delta))
+        return delta.norm(dim=-1), None
+
+    def features(self, delta: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def inner(self, u: Tensor) -> Functional:
+        raise NotImplementedError
+
+    def ceiling(self, radius: float, effort: str = "quick") -> Ceiling | None:
+        return None
+
+
+def test_a_large_vocabulary_is_asked_in_batches() -> None:
+    phi, X = _Counting(), torch.zeros(2**13, 64)
+    X[:, 0] = 1.0
+    table = torch.randn(300, 64, generator=torch.Generator().manual_seed(0))
+    found = vocabulary_sensitivity(phi, X, 5, table)
+    assert sum(phi.sizes) == 300
+    assert len(phi.sizes) == found.cost.evaluations > 1
+    assert max(phi.sizes) * X.numel() <= 2**26
+    assert torch.allclose(found.values, (table - X[5]).norm(dim=1))
+
+
+# Records
+
+
+def test_records_are_frozen_and_ready_for_json(phi: FeatureMap, X: Tensor) -> None:
+    one, profile = word_sensitivity(phi, X, 2), sensitivity_profile(phi, X, (1, 3))
+    both, swaps = word_sensitivity(phi, X, (1, 3), together=True), vocabulary_sensitivity(phi, X, 1, X)
+    for record in (one, profile, both, swaps, one.cost):
+        assert dataclasses.is_dataclass(record)
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            record.value = 3.0  # type: ignore[misc, union-attr]
+        told = json.loads(json.dumps(record.to_dict()))
+        assert {"seconds", "peak_mb", "dtype", "device", "evaluations"} <= set(told)
+        assert told["dtype"] == "float64"
+        assert told["device"] == "cpu"
+        assert told["seconds"] > 0
+        assert told["peak_mb"] > 1
+        assert told["evaluations"] >= 1
+    keys = {"word", "sensitivity", "ceiling", "radius", "status", "value_kind", "ceiling_kind", "failure"}
+    assert keys <= set(one.to_dict())
+    assert one.to_dict()["sensitivity"] == one.value
+    assert both.to_dict()["word"] == [1, 3]
+    assert json.loads(json.dumps(both.to_dict(witness=True)))["delta"] == both.delta.tolist()
+    assert "delta" not in both.to_dict()
+    table = profile.to_dict()
+    assert table["words"] == [1, 3]
+    assert table["sensitivity"] == profile.values.tolist()
+    assert len(table["status"]) == 2
+    assert swaps.to_dict()["candidates"] == N
+
+
+def test_records_say_what_each_number_rests_on(X: Tensor) -> None:
+    found = word_sensitivity(RandomAttention(D), X, 2)
+    assert found.value_kind == "lower bound with a witness"
+    assert found.ceiling_kind == "dual certificate (quick)"
+    assert word_sensitivity(RandomAttention(D), X, 2, ceiling="tight").ceiling_kind == "dual certificate (tight)"
+    assert word_sensitivity(RandomAttention(D), X, 2, ceiling="simple").ceiling_kind == "convex rows"
+    bare = word_sensitivity(RandomAttention(D), X, 2, ceiling=None)
+    assert (bare.ceiling, bare.ceiling_kind, bare.failure) == (None, None, 0.0)
+    plain = word_sensitivity(MAPS["plain"](), X, 2)
+    assert (plain.ceiling, plain.ceiling_kind) == (None, None)
+
+
+def test_the_status_says_whether_the_search_converged(X: Tensor) -> None:
+    phi = RandomAttention(D)
+    assert word_sensitivity(phi, X, 2).status == "converged"
+    hasty = word_sensitivity(phi, X, 2, effort=Effort(power=0, sift=0, polish=1, tolerance=1e-9))
+    assert hasty.status.startswith("stopped at the step limit")
+    assert "lower bound" in hasty.status
+    profile = sensitivity_profile(phi, X, effort=Effort(power=0, sift=0, polish=1, tolerance=1e-9))
+    assert set(profile.to_dict()["status"]) == {hasty.status}
+
+
+@pytest.mark.parametrize("score", ["softmax", "relu", "linear"])
+def test_the_dtype_is_that_of_the_context(score: str, X: Tensor) -> None:
+    phi = Attention(normal(D, D, seed=1), None, score=score)
+    single, double = word_sensitivity(phi, X.float(), 2), word_sensitivity(phi, X, 2)
+    assert (single.cost.dtype, double.cost.dtype) == ("float32", "float64")
+    assert (single.delta.dtype, double.delta.dtype) == (torch.float32, torch.float64)
+    assert single.value == pytest.approx(double.value, rel=1e-3)
+    assert single.ceiling is not None
+    assert single.value <= single.ceiling * (1 + 1e-5)
+    assert sensitivity_profile(phi, X.float(), (1, 2)).values.dtype == torch.float32
+    assert vocabulary_sensitivity(phi, X.float(), 2, X.float()).values.dtype == torch.float32
+
+
+def test_a_context_may_be_an_array_or_a_list(X: Tensor) -> None:
+    phi = RandomAttention(D)
+    expected = word_sensitivity(phi, X, 2)
+    assert word_sensitivity(phi, X.numpy(), 2).value == expected.value
+    assert word_sensitivity(phi, X.tolist(), 2).value == expected.value
+    delta = torch.ones(D, dtype=torch.float64)
+    assert torch.equal(respond(phi, X.numpy(), 2).change(delta)[0], respond(phi, X, 2).change(delta)[0])
+    assert plain_attention(phi.attention)(X).shape == (N, D)
