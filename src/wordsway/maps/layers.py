@@ -14,6 +14,7 @@ from wordsway.errors import NumericalError
 from wordsway.gaussian import GaussianMatrix
 from wordsway.maps.response import Ceiling, Functional, ValueAndGradient, positive_norm, relative
 
+_MANY = 1024  # features from which on one start is enough
 _BATCH = 2**25  # numbers in the features of a batch, when only values are asked
 
 
@@ -35,10 +36,6 @@ class LayeredResponse:
     the features of X itself, so that small moves keep their digits.
     """
 
-    # Each start adds its own questions to every layer's memory, and the landscape is gentle: one start is enough.
-    thrifty = True
-    random_starts = 1
-
     def __init__(
         self,
         blocks: list[GaussianMatrix],
@@ -54,6 +51,11 @@ class LayeredResponse:
         self.shape: tuple[int, ...] = (len(blocks), d) if together else (d,)
         self.batch: tuple[int, ...] = ()
         self.like = start.new_empty(0)
+        # Each start adds its own questions to every layer's memory. With many features the landscape is gentle, and one
+        # start is enough; with few it is rugged, and cheap.
+        self.thrifty = len(start) > _MANY
+        self.random_starts = 1 if self.thrifty else 10
+        self.kinked = not self.thrifty and (phi.name == "relu" or bool(phi.kinks))
         self.starts = [start.unsqueeze(-1)]  # k 1, pre-activations of X by layer
         for layer in self.deeper:
             self.starts.append(layer @ phi(self.starts[-1]))

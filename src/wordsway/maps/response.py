@@ -252,8 +252,8 @@ class StackedResponse:
         self.batch: tuple[int, ...] = (len(parts),)
         self.like = parts[0].like
         self.thrifty = any(getattr(part, "thrifty", False) for part in parts)
-        if self.thrifty:
-            self.random_starts = 1
+        self.kinked = any(getattr(part, "kinked", False) for part in parts)
+        self.random_starts = min(getattr(part, "random_starts", 10) for part in parts)
 
     def features(self, delta: Tensor) -> Tensor:
         return torch.stack([part.features(delta[..., s, :]) for s, part in enumerate(self.parts)], dim=delta.ndim - 2)

@@ -137,11 +137,21 @@ def _to_ball(x: Array, radius: float) -> Array:
     return x * np.minimum(1.0, radius / np.maximum(_length(x), np.finfo(x.dtype).tiny))
 
 
+def _held(slope: Array, point: Array, radius: float) -> npt.NDArray[np.bool_]:
+    """Which moves the ball holds back: at its edge, with a gradient that points outwards, (B, G, m, 1)."""
+    outward = np.einsum("...d,...d->...", slope, point)[..., None] > 0
+    return np.asarray(outward & (_length(point) > radius * (1 - 1e-6)))
+
+
+def _along(x: Array, point: Array, held: npt.NDArray[np.bool_], radius: float) -> Array:
+    """x without its part across the edge of the ball, for the moves that are held back."""
+    across = np.einsum("...d,...d->...", x, point)[..., None]
+    return np.asarray(x - np.where(held, across / radius**2, 0.0) * point)
+
+
 def _free(slope: Array, point: Array, radius: float) -> Array:
     """The gradient along what may move: tangent where the ball holds the point back, whole elsewhere."""
-    outward = np.einsum("...d,...d->...", slope, point)[..., None]
-    held = (_length(point) > radius * (1 - 1e-6)) & (outward > 0)
-    return np.asarray(slope - np.where(held, outward / radius**2, 0.0) * point)
+    return _along(slope, point, _held(slope, point, radius), radius)
 
 
 def _polish(
@@ -152,13 +162,16 @@ def _polish(
     A start is done when its quadratic model promises less than the tolerance, or cannot reach the leader any more.
     """
     value, slope = best.ask(objective, point)
-    free = _free(slope, point, radius)
+    held = _held(slope, point, radius)
+    free = _along(slope, point, held, radius)
     pairs: list[tuple[Array, Array]] = []
     scale = np.ones_like(value)
+    settled: npt.NDArray[np.bool_] = np.zeros(value.shape, bool)
     for turn in range(effort.sift + effort.polish):
         if turn == effort.sift and len(value) > effort.keep:
             order = np.argsort(-value, axis=0)[: max(effort.keep, len(value) // 4)]
             point, free, value, scale = (_pick(order, x) for x in (point, free, value, scale))
+            held = held[order, np.arange(held.shape[1])]
             pairs = [(_pick(order, step), _pick(order, bend)) for step, bend in pairs]
         ascent, promise = _direction(pairs, free, radius)
         settled = (promise <= effort.tolerance * np.abs(value)) | (scale < 1e-5)
@@ -167,17 +180,22 @@ def _polish(
             break
         if going.sum() <= len(going) // 2:  # starts that are done need no more evaluations
             stay = going | (value == value.max(0)).any(1)
-            point, free, value, scale, ascent, settled = (x[stay] for x in (point, free, value, scale, ascent, settled))
+            point, free, value, scale, ascent = (x[stay] for x in (point, free, value, scale, ascent))
+            held, settled = held[stay], settled[stay]
             pairs = [(step[stay], bend[stay]) for step, bend in pairs]
+        # old pairs may point across the edge, where the objective only falls: the step stays along it
+        ascent = _along(ascent, point, held, radius)
         trial = _to_ball(point + scale[..., None, None] * ascent, radius)
         trial_value, trial_slope = best.ask(objective, trial)
-        trial_free = _free(trial_slope, trial, radius)
+        trial_held = _held(trial_slope, trial, radius)
+        trial_free = _along(trial_slope, trial, trial_held, radius)
         step, bend = trial - point, free - trial_free
         gain, hoped = trial_value - value, _dot(free, step)
         accept = (gain > 0) & (gain >= 1e-4 * hoped)
         taken = accept[..., None, None]
         pairs = [*pairs, (step * taken, bend * taken)][-effort.history :]
         point, free = np.where(taken, trial, point), np.where(taken, trial_free, free)
+        held = np.where(taken, trial_held, held)
         value = np.where(accept, trial_value, value)
         # a failed step is shortened to where the parabola through what was seen has its top
         shorter = np.clip(0.5 * hoped / np.maximum(hoped - gain, 1e-30), 0.1, 0.5)
