@@ -42,6 +42,7 @@ _SLACK = 1 + 1e-9  # covers the rounding of the eigenvalues and sums below
 _GRID = 65  # samples of t on which the multipliers are fitted
 # (smoothing relative to the bound, iterations) of the fits, one after another
 _QUICK = ((1e-2, 15), (2e-3, 15))
+_AGAIN = ((2e-3, 4),)  # for the other words, from the first word's multipliers
 _TIGHT = ((1e-2, 30), (3e-3, 40), (1e-3, 60), (2e-4, 100))
 
 
@@ -84,26 +85,23 @@ def attention_ceiling(response: OneWordResponse, radius: float, effort: str = "q
     """Bounds for every word of the response.
 
     Cost: simple O(n) a word after the set-up; quick one eigenproblem of size min(n H, d) a step, some thirty steps for
-    all words together, then the rows of each; tight about two hundred steps of size min(2 n H, d) a word.
+    the first word and four for each other; tight about two hundred steps of size min(2 n H, d) a word.
     """
     if effort not in EFFORTS:
         raise InputError(f"ceiling must be one of {', '.join(EFFORTS)}, got {effort!r}{nearest(effort, EFFORTS)}")
     t_rows = response.pull_heads("key", response.queries / response.size).astype(np.float64)
     none = Multipliers.zero(len(t_rows))
-    shared, ball = none, 0.0
+    shared = none
     squares = []
     for slot in range(len(response.words)):
         rows = _row_bounds(response, slot, radius, t_rows, full=effort == "tight")
         found = [rows.own + float(_row_maxima(rows, none).sum())]
         if effort != "simple":
-            if slot == 0:
-                shared = _fit(rows, none, _QUICK, full=False)
-            if slot <= 1:
-                shared = shared if slot == 0 else _fill(shared, response)
-                ball = _ball(rows, shared)
-            found.append(rows.own + float(_row_maxima(rows, shared).sum()) + ball)
+            fitted = _fit(rows, shared, _QUICK if slot == 0 else _AGAIN, full=False)
+            found.append(rows.own + float(_row_maxima(rows, fitted).sum()) + _ball(rows, fitted))
+            shared = _fill(fitted, response) if slot == 0 else shared
         if effort == "tight":
-            best = _fit(rows, shared, _TIGHT, full=True)
+            best = _fit(rows, fitted, _TIGHT, full=True)
             found.append(rows.own + float(_row_maxima(rows, best).sum()) + _ball(rows, best))
         squares.append(min(found) * _SLACK)
     value = torch.tensor(squares, dtype=torch.float64, device=response.like.device).sqrt()
