@@ -139,7 +139,7 @@ def test_defaults_are_filled_in(name: str, expected: dict[str, int | str]) -> No
     assert map_named(name).resolve(N, D).given() == expected
 
 
-@pytest.mark.parametrize("entry", MAPS.values(), ids=str)
+@pytest.mark.parametrize("entry", MAPS.values(), ids=list(MAPS))
 def test_every_option_is_taken_or_refused_as_the_entry_says(entry: NamedMap) -> None:
     asked = {"depth": 3, "width": 6, "activation": "gelu"}
     for option, value in asked.items():
