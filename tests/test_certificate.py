@@ -1,0 +1,256 @@
+"""Ceilings above attention: every choice of multipliers is valid, the inner maxima are bounded, more effort helps."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from maps.twins import Setting, normal
+from torch import Tensor
+
+from wordsway import RandomAttention, gaussian_context, respond, word_sensitivity
+from wordsway.maps import certificate
+from wordsway.maps.certificate import Multipliers, RowBounds
+from wordsway.maps.one_word import OneWordResponse
+
+Array = npt.NDArray[np.float64]
+EFFORTS = ("simple", "quick", "tight")
+SETTINGS = [
+    Setting("softmax"),
+    Setting("softmax", 2, causal=True),
+    Setting("softmax", 3, value=True),
+    Setting("relu"),
+    Setting("relu", 2, causal=True, value=True),
+    Setting("sigmoid", 2),
+]
+quietly = settings(max_examples=20, deadline=None, derandomize=True)
+
+
+def _response(setting: Setting, seed: int, n: int = 5, d: int = 6, scale: float = 1.0) -> OneWordResponse:
+    response = respond(setting.attention(d, seed), scale * gaussian_context(n, d, seed), seed % n)
+    assert isinstance(response, OneWordResponse)
+    return response
+
+
+def _rows(response: OneWordResponse, radius: float) -> RowBounds:
+    t_rows = response.pull_heads("key", response.queries / response.size).astype(np.float64)
+    return certificate._row_bounds(response, 0, radius, t_rows, full=True)
+
+
+def _multipliers(rows: RowBounds, seed: int, size: float, kinds: int) -> Multipliers:
+    """Random multipliers of about `size` times the scale of the rows; bit k of `kinds` says whether there is kind k."""
+    source = np.random.default_rng(seed)
+    unit = np.maximum(rows.value_square, rows.f_square)
+    t_unit, s_unit = np.maximum(rows.t_reach, 1e-3), np.maximum(rows.s_reach, 1e-3)
+    draws = [size * source.standard_normal(len(unit)) * bool(kinds & 1 << kind) for kind in range(4)]
+    squares, lines = (np.abs(draws[0]), np.abs(draws[2])), (draws[1], draws[3])
+    mu, nu = (square * unit / reach**2 for square, reach in zip(squares, (t_unit, s_unit), strict=True))
+    eta, tau = (line * unit / reach for line, reach in zip(lines, (t_unit, s_unit), strict=True))
+    return Multipliers(mu, eta, nu, tau)
+
+
+def _bound(rows: RowBounds, at: Multipliers) -> float:
+    return rows.own + float(certificate._row_maxima(rows, at).sum()) + certificate._ball(rows, at)
+
+
+def _in_ball(count: int, d: int, radius: float, seed: int) -> Tensor:
+    delta = normal(count, d, seed=seed)
+    lengths = torch.linspace(0.3, 1.5, count, dtype=torch.float64).clamp_max(1) * radius
+    return delta * (lengths / delta.square().sum(-1).sqrt())[:, None]
+
+
+@quietly
+@given(
+    setting=st.sampled_from(SETTINGS),
+    seed=st.integers(0, 1000),
+    size=st.sampled_from([0.01, 0.3, 1.0, 5.0]),
+    kinds=st.integers(0, 15),
+    scale=st.sampled_from([0.5, 1.0, 3.0]),
+    radius=st.floats(0.2, 5.0),
+)
+def test_every_choice_of_multipliers_is_a_bound(
+    setting: Setting, seed: int, size: float, kinds: int, scale: float, radius: float
+) -> None:
+    response = _response(setting, seed, scale=scale)
+    rows = _rows(response, radius)
+    bound = _bound(rows, _multipliers(rows, seed, size, kinds))
+    delta = _in_ball(300, 6, radius, seed)
+    for _ in range(3):  # random points, then points uphill of them
+        value, slope = response.change(delta)
+        assert float(value.max() ** 2) <= bound * (1 + 1e-9)
+        assert slope is not None
+        delta = radius * slope / slope.norm(dim=-1, keepdim=True).clamp_min(1e-300)
+
+
+@quietly
+@given(setting=st.sampled_from(SETTINGS), seed=st.integers(0, 1000), scale=st.sampled_from([1.0, 3.0]))
+def test_rows_change_by_no_more_than_what_the_bound_is_made_of(setting: Setting, seed: int, scale: float) -> None:
+    """row(t, s) is the squared change of a row other than the word's own, and `own` is above that of its own."""
+    response = _response(setting, seed, scale=scale)
+    rows, word, heads = _rows(response, 2.0), seed % 5, response.heads
+    for delta in _in_ball(20, 6, 2.0, seed):
+        move = delta.numpy()
+        moved, base = response.features(delta), response.features(torch.zeros(6).double())
+        changes = (moved - base).reshape(5, heads, -1).square().sum(-1).mT / response.norm**2  # H n
+        t, s = rows.t_rows @ move, rows.s_rows @ move
+        assert bool((np.abs(t) <= rows.t_reach * (1 + 1e-9)).all())
+        assert bool((np.abs(s) <= rows.s_reach * (1 + 1e-9) + 1e-12).all())
+        w = rows.weight(t[:, None])[:, 0]
+        step = w - rows.before
+        row = step**2 * rows.f_square + 2 * w * step * s + w**2 * rows.value_square
+        others = np.arange(5) != word
+        assert bool((changes.numpy()[:, others] <= row.reshape(heads, 5)[:, others] * (1 + 1e-9) + 1e-12).all())
+        assert float(changes[:, word].sum()) <= rows.own * (1 + 1e-9)
+
+
+@quietly
+@given(
+    setting=st.sampled_from(SETTINGS),
+    seed=st.integers(0, 1000),
+    size=st.sampled_from([0.0, 0.3, 3.0]),
+    kinds=st.integers(1, 15),
+    scale=st.sampled_from([1.0, 3.0]),
+)
+def test_the_maximum_of_each_row_is_bounded_and_hardly_exceeded(
+    setting: Setting, seed: int, size: float, kinds: int, scale: float
+) -> None:
+    rows = _rows(_response(setting, seed, scale=scale), 2.0)
+    at = _multipliers(rows, seed, size, kinds)
+    t = np.linspace(-1, 1, 1501) * rows.t_reach[:, None]  # N c
+    w = rows.weight(t)
+    step = w - rows.before[:, None]
+    fixed = step**2 * rows.f_square[:, None] + w**2 * rows.value_square[:, None]
+    fixed -= (at.mu[:, None] * t + 2 * at.eta[:, None]) * t
+    sampled = np.full(len(t), -math.inf)
+    nu, tau = at.nu[:, None], at.tau[:, None]
+    for share in np.linspace(-1, 1, 41):
+        s = share * rows.s_reach[:, None]
+        sampled = np.maximum(sampled, (fixed + 2 * w * step * s - (nu * s + 2 * tau) * s).max(1))
+    maxima = certificate._row_maxima(rows, at)
+    scale_of_rows = max(rows.own, float((rows.value_square + rows.f_square).mean()))
+    assert bool((sampled <= maxima + 1e-12 * scale_of_rows).all())
+    if setting.score != "relu":  # whose weight jumps, which no cell resolves
+        assert bool((maxima <= sampled + 0.01 * scale_of_rows * (1 + size)).all())  # samples of s are coarse
+
+
+def test_a_narrow_peak_between_samples_is_not_missed() -> None:
+    """A steep share: all of the row's change happens within a hundredth of its range."""
+    rows = _rows(_response(Setting("softmax"), 1), 2.0)
+    steep = replace(rows, t_reach=rows.t_reach * 400)
+    at = Multipliers.zero(len(rows.before))
+    at = replace(at, mu=np.full(len(rows.before), 2e-3), eta=np.full(len(rows.before), 0.01))
+    t = np.linspace(-1, 1, 200_001) * steep.t_reach[:, None]
+    w = steep.weight(t)
+    step = w - steep.before[:, None]
+    values = step**2 * steep.f_square[:, None] + w**2 * steep.value_square[:, None] - (at.mu[0] * t + 2 * at.eta[0]) * t
+    values += 2 * np.abs(w * step) * steep.s_reach[:, None]
+    assert bool((values.max(1) <= certificate._row_maxima(steep, at) * (1 + 1e-12)).all())
+
+
+@quietly
+@given(seed=st.integers(0, 1000), kinds=st.integers(1, 15), n=st.integers(2, 9))
+def test_the_quadratic_over_the_ball_is_bounded_and_reached(seed: int, kinds: int, n: int) -> None:
+    """max of Delta^T M Delta + 2 h . Delta, which the dual attains: by fixed-point steps from many starts."""
+    rows = _rows(_response(Setting("softmax", 2), seed, n=n), 1.5)
+    at = _multipliers(rows, seed, 1.0, kinds)
+    matrix = (rows.t_rows.T * at.mu) @ rows.t_rows + (rows.s_rows.T * at.nu) @ rows.s_rows
+    vector = rows.t_rows.T @ at.eta + rows.s_rows.T @ at.tau
+    axes = np.linalg.eigh(matrix)[1]
+    delta = np.concatenate([axes.T, -axes.T, vector[None], _in_ball(20, 6, 1.5, seed).numpy()])
+    for _ in range(3000):
+        uphill = delta @ matrix + vector
+        delta = 1.5 * uphill / np.maximum(np.linalg.norm(uphill, axis=1, keepdims=True), 1e-300)
+    reached = float((((delta @ matrix) + 2 * vector) * delta).sum(1).max())
+    bound = certificate._ball(rows, at)
+    assert reached <= bound * (1 + 1e-9)
+    assert bound <= reached * (1 + 1e-3) + 1e-9
+
+
+@pytest.mark.parametrize(
+    "setting", [Setting("softmax", 2), Setting("sigmoid"), Setting("softmax", causal=True)], ids=str
+)
+def test_the_fit_knows_its_slopes(setting: Setting) -> None:
+    """Of the ball's part exactly; of all of it nearly, since the smoothing moves with the multipliers."""
+    rows = _rows(_response(setting, 3), 2.0)
+    samples, start = certificate._Samples.of(rows, full=True), _multipliers(rows, 3, 1.0, 15)
+    _, pulls = certificate._smooth_ball(rows, samples, start, 1e-2, full=True)
+    _, slope = certificate._smoothed(rows, samples, start, 1e-3, full=True)
+    measured_pulls, measured, scales = [], [], []
+    for name in ("mu", "eta", "nu", "tau"):
+        own = getattr(start, name)
+        for row in range(len(own)):
+            step = 1e-4 * np.abs(own[row])
+            moved = [np.where(np.arange(len(own)) == row, own + sign * step, own) for sign in (1, -1)]
+            ends = [replace(start, **{name: new}) for new in moved]
+            balls = [certificate._smooth_ball(rows, samples, end, 1e-2, full=True)[0] for end in ends]
+            whole = [certificate._smoothed(rows, samples, end, 1e-3, full=True)[0] for end in ends]
+            measured_pulls.append((balls[0] - balls[1]) / (2 * step))
+            measured.append((whole[0] - whole[1]) / (2 * step))
+            scales.append(np.abs(own[row]))
+    exact = np.concatenate(pulls)
+    assert np.asarray(measured_pulls) == pytest.approx(exact, rel=1e-4, abs=1e-6 * np.abs(exact).max())
+    given_slope, seen = slope * np.asarray(scales), np.asarray(measured) * np.asarray(scales)
+    assert float(given_slope @ seen) > 0.99 * float(np.linalg.norm(given_slope) * np.linalg.norm(seen))
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_more_effort_gives_a_lower_ceiling(setting: Setting) -> None:
+    for seed in range(2):
+        response = respond(setting.attention(6, seed), gaussian_context(6, 6, seed), (1, 4))
+        found = [response.ceiling(math.sqrt(6), effort) for effort in EFFORTS]
+        simple, quick, tight = (c.value for c in found if c is not None)
+        assert bool((tight <= quick * (1 + 1e-9)).all())
+        assert bool((quick <= simple * (1 + 1e-9)).all())
+        assert bool((tight < simple).any())
+        for slot, word in enumerate((1, 4)):
+            value = word_sensitivity(setting.attention(6, seed), gaussian_context(6, 6, seed), word, ceiling=None).value
+            assert value <= float(tight[slot]) * (1 + 1e-9)
+
+
+def test_how_far_the_ceilings_are_above_what_is_found() -> None:
+    ratios = dict.fromkeys(EFFORTS, 0.0)
+    for seed in range(2):
+        phi, X = RandomAttention(48, seed=seed), gaussian_context(40, 48, seed)
+        value = word_sensitivity(phi, X, 3, ceiling=None).value
+        for effort in EFFORTS:
+            ceiling = respond(phi, X, 3).ceiling(math.sqrt(48), effort)
+            assert ceiling is not None
+            ratios[effort] = max(ratios[effort], float(ceiling.value) / value)
+    print("ceiling / value, raf, n=40, d=48:", {effort: round(ratio, 3) for effort, ratio in ratios.items()})
+    assert ratios["simple"] < 4.5
+    assert ratios["quick"] < 1.8
+    assert ratios["tight"] < 1.6
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *(Setting(score, 2, causal=causal) for score in ("softmax", "relu", "sigmoid") for causal in (False, True)),
+        *(Setting("linear", 2, causal=causal, value=True) for causal in (False, True)),
+        *(Setting(score, 1, output=True) for score in ("softmax", "linear")),
+    ],
+    ids=str,
+)
+def test_ceilings_of_words_together(setting: Setting) -> None:
+    for seed, words in ((0, (0, 3)), (1, (4, 1, 2)), (2, tuple(range(5)))):
+        phi, X = setting.attention(4, seed), gaussian_context(5, 4, seed)
+        for radius in (0.3, 2.0):
+            found = word_sensitivity(phi, X, words, radius, together=True)
+            if found.ceiling is not None:
+                assert found.value <= found.ceiling * (1 + 1e-9)
+                assert found.ceiling_kind
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_ceilings_in_single_precision_hold_to_its_rounding(setting: Setting) -> None:
+    phi, X = setting.attention(6, 1), gaussian_context(5, 6, 1, dtype=torch.float32)
+    for effort in EFFORTS:
+        found = word_sensitivity(phi, X, 2, ceiling=effort)
+        assert found.ceiling is not None
+        assert found.value <= found.ceiling * (1 + 1e-5)
+        double = word_sensitivity(phi, X.double(), 2, ceiling=effort)
+        assert found.ceiling == pytest.approx(double.ceiling, rel=5e-2)
