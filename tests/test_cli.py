@@ -213,7 +213,7 @@ def test_the_table_of_trials_and_its_summary(run: Run) -> None:
     lines = out.splitlines()
     assert (code, err) == (0, "")
     assert lines[0] == "rf width=12 activation=relu, n=4 d=3, gaussian, word 0, radius 1.732"
-    assert lines[2] == "trial  seed  word  sensitivity  ceiling  ratio  seconds  peak MB  status    "
+    assert lines[2].rstrip() == "trial  seed  word  sensitivity  ceiling  ratio  seconds  peak MB  status"
     assert [line.split()[:3] for line in lines[4:7]] == [["0", "9", "0"], ["1", "10", "0"], ["2", "11", "0"]]
     values = [record["sensitivity"] for record in _records(run, "rf", "--n", 4, "--d", 3, "--trials", 3, "--seed", 9)]
     assert [line.split()[3] for line in lines[4:7]] == [f"{value:#.4g}" for value in values]

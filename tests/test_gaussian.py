@@ -113,7 +113,7 @@ def _question(kind: str, length: int, seed: int, asked: list[Tensor]) -> Tensor:
         "block": fresh,
         "again": last,
         "mixture": torch.cat([last, fresh[:, :1], last @ torch.ones(last.shape[1], 2).double()], dim=1),
-        "nearby": last + 1e-9 * last.norm() * fresh[:, :1],
+        "nearby": last + 1e-9 * last.abs().max() * fresh[:, :1],
         "zero": torch.zeros(length, 2, dtype=torch.float64),
         "unit": torch.eye(length, dtype=torch.float64)[:, seed % length],
         "huge": 1e200 * fresh[:, 0],

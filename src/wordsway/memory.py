@@ -10,7 +10,6 @@ import psutil  # type: ignore[import-untyped]
 
 from wordsway.errors import InputError
 
-_NEGLIGIBLE = 2**20  # asking the system takes a millisecond, which no small allocation is worth
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 _CGROUPS = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
@@ -51,8 +50,6 @@ def require(needed: int, what: str, remedy: str = "use a smaller size") -> None:
     InputError
         In one line: what needs how much, how much is free, and the remedy.
     """
-    if needed < _NEGLIGIBLE:
-        return
     free = available()
     if needed > free:
         raise InputError(f"{what} needs {human(needed)}, but {human(free)} are free: {remedy}")

@@ -28,8 +28,7 @@ import numpy.typing as npt
 import torch
 from scipy.optimize import minimize
 
-from wordsway.errors import InputError, nearest
-from wordsway.maps.response import Ceiling
+from wordsway.maps.response import Ceiling, check_effort
 from wordsway.maps.scores import RatioShare, SoftmaxShare
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 
-EFFORTS = ("simple", "quick", "tight")
 _SLACK = 1 + 1e-9  # covers the rounding of the eigenvalues and sums below
 _GRID = 65  # samples of t on which the multipliers are fitted
 # (smoothing relative to the bound, iterations) of the fits, one after another
@@ -87,8 +85,7 @@ def attention_ceiling(response: OneWordResponse, radius: float, effort: str = "q
     Cost: simple O(n) a word after the set-up; quick one eigenproblem of size min(n H, d) a step, some thirty steps for
     the first word and four for each other; tight about two hundred steps of size min(2 n H, d) a word.
     """
-    if effort not in EFFORTS:
-        raise InputError(f"ceiling must be one of {', '.join(EFFORTS)}, got {effort!r}{nearest(effort, EFFORTS)}")
+    check_effort(effort)
     t_rows = response.pull_heads("key", response.queries / response.size).astype(np.float64)
     none = Multipliers.zero(len(t_rows))
     shared = none

@@ -16,11 +16,11 @@ from torch import Tensor
 from wordsway import memory
 from wordsway.activations import Activation
 from wordsway.activations import activation as named
-from wordsway.contexts import as_context, check_size, check_word, check_words
+from wordsway.contexts import as_context, check_size
 from wordsway.errors import InputError
 from wordsway.gaussian import DenseGaussian, GaussianMatrix, RevealedGaussian
 from wordsway.maps.layers import LayeredResponse
-from wordsway.maps.response import Response, StackedResponse
+from wordsway.maps.response import Response, StackedResponse, check_position
 from wordsway.seeds import derive, generator
 
 
@@ -240,8 +240,9 @@ def random_feature_response(
 
     context = as_context(X)
     n, d = context.shape
-    together = not isinstance(word, int)
-    words = tuple(check_words(n, word)) if isinstance(word, Sequence) else (check_word(n, word),)
+    position = check_position(n, word)
+    together = not isinstance(position, int)
+    words = (position,) if isinstance(position, int) else position
     phi = named(activation)
     beta = 1.0 if depth is None else phi.he_scale()
     layers = 1 if depth is None else check_size(depth, "depth")

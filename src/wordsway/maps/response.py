@@ -12,10 +12,12 @@ from torch import Tensor
 
 from wordsway import memory
 from wordsway.contexts import as_context, check_word, check_words, perturb
-from wordsway.errors import InputError, NumericalError
+from wordsway.errors import InputError, NumericalError, nearest
 
 FeatureMap: TypeAlias = Callable[[Tensor], Tensor]
 ValueAndGradient: TypeAlias = tuple[Tensor, Tensor | None]
+LARGE = 2**20  # bytes; asking the system takes a millisecond, which no small batch is worth
+EFFORTS = ("simple", "quick", "tight")  # how hard to work on a ceiling
 Functional: TypeAlias = Callable[[Tensor], ValueAndGradient]
 
 
@@ -87,8 +89,7 @@ def respond(phi: FeatureMap, X: Any, word: int | Sequence[int], together: bool =
     if not callable(phi):
         raise InputError(f"a map must be callable on a context, got {type(phi).__name__}: pass a function or a map")
     context = as_context(X).detach()
-    several = isinstance(word, Sequence) and not isinstance(word, str)
-    position = tuple(check_words(len(context), word)) if several else check_word(len(context), word)  # type: ignore[arg-type]
+    position = check_position(len(context), word)
     own = getattr(phi, "respond", None)
     if own is None:
         return PlainResponse(phi, context, position, together)
@@ -96,6 +97,19 @@ def respond(phi: FeatureMap, X: Any, word: int | Sequence[int], together: bool =
     if not isinstance(response, Response):
         raise InputError(f"{type(phi).__name__}.respond must return a Response, got {type(response).__name__}")
     return response
+
+
+def check_position(n: int, word: Any) -> int | tuple[int, ...]:
+    """One position as an int, several (a list, a tuple, a range) as a tuple."""
+    if isinstance(word, Sequence) and not isinstance(word, str):
+        return tuple(check_words(n, word))
+    return check_word(n, word)
+
+
+def check_effort(effort: str) -> None:
+    """Whether this is a name for how hard to work on a ceiling."""
+    if effort not in EFFORTS:
+        raise InputError(f"ceiling must be one of {', '.join(EFFORTS)}, got {effort!r}{nearest(effort, EFFORTS)}")
 
 
 def layout(d: int, word: int | Sequence[int], together: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -14,6 +14,7 @@ from tqdm import tqdm
 from wordsway.contexts import as_context, check_radius, check_word, check_words
 from wordsway.errors import InputError
 from wordsway.maps import FeatureMap, Response, respond
+from wordsway.maps.response import check_effort, check_position
 from wordsway.memory import Meter
 from wordsway.seeds import generator
 from wordsway.sensitivity.records import Cost, Profile, Sensitivity, VocabularySensitivity, status
@@ -89,6 +90,8 @@ def response_sensitivity(
     if response.batch:
         raise InputError(f"a response along one word (or words together) is needed, got one along {response.batch[0]}")
     r = check_radius(radius, response.shape[-1])
+    if ceiling is not None:
+        check_effort(ceiling)
     with Meter() as meter:
         found = _search(response, r, seed, effort)
         bound = None if ceiling is None else response.ceiling(r, ceiling)
@@ -125,6 +128,8 @@ def sensitivity_profile(
     n, d = context.shape
     positions = list(range(n)) if words is None else check_words(n, words)
     r = check_radius(radius, d)
+    if ceiling is not None:
+        check_effort(ceiling)
     founds: list[Found] = []
     bounds = []
     with Meter() as meter:
@@ -170,7 +175,10 @@ def vocabulary_sensitivity(
     context = as_context(X)
     n, d = context.shape
     position = check_word(n, word)
-    table = as_context(embeddings).to(context)
+    try:
+        table = as_context(embeddings).to(context)
+    except InputError as error:
+        raise InputError(f"embeddings must be a table like a context, one vector a row: {error}") from None
     if table.shape[1] != d:
         raise InputError(f"embeddings must have the context's d={d} columns, got {table.shape[1]}")
     size = max(1, 2**25 // (n * d))
@@ -189,7 +197,8 @@ def _positions(n: int, word: int | Sequence[int] | str) -> list[int]:
         return list(range(n))
     if isinstance(word, str):
         raise InputError(f'word must be a position, a sequence of positions or "all", got {word!r}')
-    return [check_word(n, word)] if isinstance(word, int) else check_words(n, word)
+    position = check_position(n, word)
+    return [position] if isinstance(position, int) else list(position)
 
 
 def _groups(positions: list[int], n: int) -> Iterator[tuple[int, ...]]:

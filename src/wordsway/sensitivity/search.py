@@ -81,7 +81,7 @@ def maximise(
     best.look(objective, np.linspace(0.1, 0.9, 9, dtype=starts.dtype).reshape(-1, 1, 1, 1) * best.delta)
     inside = best.value > before * (1 + effort.tolerance)
     if inside.any():
-        _, again = _polish(objective, best, best.delta[None].copy(), radius, effort)
+        _, again = _polish(objective, best, best.delta[None].copy(), radius, effort, skip=~inside)
         converged = np.where(inside, again, converged)
     return Found(best.value, best.delta, converged, best.evaluations)
 
@@ -116,6 +116,10 @@ class _Best:
 
 def _pick(order: npt.NDArray[np.intp], x: Array) -> Array:
     """The chosen starts of each problem, (K, G) of (B, G, ...)."""
+    return x[order, np.arange(x.shape[1])]
+
+
+def _pick_flags(order: npt.NDArray[np.intp], x: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     return x[order, np.arange(x.shape[1])]
 
 
@@ -155,43 +159,54 @@ def _free(slope: Array, point: Array, radius: float) -> Array:
 
 
 def _polish(
-    objective: Objective, best: _Best, point: Array, radius: float, effort: Effort
+    objective: Objective,
+    best: _Best,
+    point: Array,
+    radius: float,
+    effort: Effort,
+    skip: npt.NDArray[np.bool_] | None = None,
 ) -> tuple[Array, npt.NDArray[np.bool_]]:
     """L-BFGS ascent of every (start, problem) at its own pace; returns the points, and which problems converged.
 
-    A start is done when its quadratic model promises less than the tolerance, or cannot reach the leader any more.
+    A start is done for good when its quadratic model promises less than the tolerance, or cannot reach the leader of
+    its problem any more; so no problem's answer depends on which others are solved with it.
     """
+    keep = max(effort.keep, len(point) // 4)
+    done: npt.NDArray[np.bool_] = np.zeros(point.shape[:2], bool)
+    if skip is not None:
+        done |= skip
     value, slope = best.ask(objective, point)
     held = _held(slope, point, radius)
     free = _along(slope, point, held, radius)
     pairs: list[tuple[Array, Array]] = []
     scale = np.ones_like(value)
-    settled: npt.NDArray[np.bool_] = np.zeros(value.shape, bool)
+    leader = _Leader(value.shape[1], value.dtype)
     for turn in range(effort.sift + effort.polish):
-        if turn == effort.sift and len(value) > effort.keep:
-            order = np.argsort(-value, axis=0)[: max(effort.keep, len(value) // 4)]
+        if turn == effort.sift and len(value) > keep:
+            order = np.argsort(np.where(done, np.inf, -value), axis=0)[:keep]
             point, free, value, scale = (_pick(order, x) for x in (point, free, value, scale))
-            held = held[order, np.arange(held.shape[1])]
+            held, done = _pick_flags(order, held), _pick_flags(order, done)
             pairs = [(_pick(order, step), _pick(order, bend)) for step, bend in pairs]
         ascent, promise = _direction(pairs, free, radius)
         settled = (promise <= effort.tolerance * np.abs(value)) | (scale < 1e-5)
-        going = ~(settled | (value + 20 * promise < value.max(0))).all(1)  # B
+        leader.note(value, settled, done)
+        done |= settled | (value + 20 * promise < leader.value)
+        going = np.asarray(~done.all(1))  # B
         if not going.any():
             break
-        if going.sum() <= len(going) // 2:  # starts that are done need no more evaluations
-            stay = going | (value == value.max(0)).any(1)
-            point, free, value, scale, ascent = (x[stay] for x in (point, free, value, scale, ascent))
-            held, settled = held[stay], settled[stay]
-            pairs = [(step[stay], bend[stay]) for step, bend in pairs]
+        if not effort.anneal and going.sum() <= len(going) // 2:  # starts that are done need no more evaluations
+            point, free, value, scale, ascent = (x[going] for x in (point, free, value, scale, ascent))
+            held, done = held[going], done[going]
+            pairs = [(step[going], bend[going]) for step, bend in pairs]
         # old pairs may point across the edge, where the objective only falls: the step stays along it
         ascent = _along(ascent, point, held, radius)
-        trial = _to_ball(point + scale[..., None, None] * ascent, radius)
+        trial = _to_ball(point + np.where(done, 0.0, scale)[..., None, None] * ascent, radius)
         trial_value, trial_slope = best.ask(objective, trial)
         trial_held = _held(trial_slope, trial, radius)
         trial_free = _along(trial_slope, trial, trial_held, radius)
         step, bend = trial - point, free - trial_free
         gain, hoped = trial_value - value, _dot(free, step)
-        accept = (gain > 0) & (gain >= 1e-4 * hoped)
+        accept = (gain > 0) & (gain >= 1e-4 * hoped) & ~done
         taken = accept[..., None, None]
         pairs = [*pairs, (step * taken, bend * taken)][-effort.history :]
         point, free = np.where(taken, trial, point), np.where(taken, trial_free, free)
@@ -200,7 +215,27 @@ def _polish(
         # a failed step is shortened to where the parabola through what was seen has its top
         shorter = np.clip(0.5 * hoped / np.maximum(hoped - gain, 1e-30), 0.1, 0.5)
         scale = np.where(accept, 1.0, scale * shorter)
-    return point, np.asarray(settled[value.argmax(0), np.arange(settled.shape[1])])
+    leader.note(value, np.zeros(value.shape, bool), done)
+    order = np.argsort(-value, axis=0)[:keep]
+    return _pick(order, point), leader.settled
+
+
+class _Leader:
+    """The best value of each problem among the starts that were polished, and whether that start had settled."""
+
+    def __init__(self, problems: int, dtype: Any) -> None:
+        self.value: Array = np.full(problems, -np.inf, dtype)
+        self.settled: npt.NDArray[np.bool_] = np.zeros(problems, bool)
+
+    def note(self, value: Array, settled: npt.NDArray[np.bool_], done: npt.NDArray[np.bool_]) -> None:
+        """Look at the starts that were going on until now."""
+        problems = np.arange(value.shape[1])
+        open_value = np.where(done, -np.inf, value)
+        start = open_value.argmax(0)
+        top = open_value[start, problems]
+        better = top >= self.value
+        self.value = np.where(better, top, self.value)
+        self.settled = np.where(better & (top > -np.inf), settled[start, problems], self.settled)
 
 
 def _anneal(objective: Objective, best: _Best, point: Array, radius: float, steps: int) -> npt.NDArray[np.bool_]:
@@ -209,8 +244,7 @@ def _anneal(objective: Objective, best: _Best, point: Array, radius: float, step
     Quasi-Newton steps fail on a kink, because the model is wrong on its far side; these zigzag along it. A problem has
     converged when the last quarter of the steps gained less than a thousandth.
     """
-    lengths = 0.1 * np.geomspace(1, 0.01, steps)
-    for turn, length in enumerate(lengths):
+    for turn, length in enumerate((0.1 * np.geomspace(1, 0.01, steps)).tolist()):
         if turn == steps - steps // 4:
             before = best.value.copy()
         _, slope = best.ask(objective, point)
