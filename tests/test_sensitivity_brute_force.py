@@ -64,7 +64,7 @@ ATTENTIONS = [
 @pytest.mark.parametrize(("setting", "missed"), ATTENTIONS, ids=str)
 def test_attention(setting: Setting, missed: float, d: int) -> None:
     n, radius = 4, math.sqrt(d)
-    for seed in range(2):
+    for seed in range(4 - d):
         phi, X = setting.attention(d, seed), gaussian_context(n, d, seed)
         plain = plain_attention(phi)
         found = sensitivity_profile(phi, X, (0, 2, 3), ceiling=None)

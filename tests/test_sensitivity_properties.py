@@ -124,7 +124,7 @@ def _bytes(*tensors: Tensor | None) -> list[bytes]:
     return [b"" if tensor is None else tensor.numpy().tobytes() for tensor in tensors]
 
 
-@quietly
+@settings(quietly, max_examples=12)
 @given(kind=KINDS, size=SIZES, seed=SEEDS, start=st.integers(0, 50))
 def test_same_seed_same_bytes(kind: str, size: tuple[int, int], seed: int, start: int) -> None:
     n, d = size
