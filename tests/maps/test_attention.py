@@ -100,6 +100,7 @@ class TestCapturedRows(AttentionConformance):
 class TestRowsWithoutWeight(AttentionConformance):
     """relu rows whose scores are all negative give no weight to any word, until one moves."""
 
+    seeds = (0,)
     slope_tolerance = 1e-5  # sums of weights near 0 bend sharply
 
     @pytest.fixture(autouse=True, params=[(1, False), (1, True), (2, False), (3, True)], ids=str)
@@ -134,6 +135,7 @@ class TestRowsWithoutWeight(AttentionConformance):
 
 
 class TestRandomAttention(MapConformance):
+    seeds = (1,)
     score = "softmax"
 
     @pytest.fixture(autouse=True, params=["softmax", "relu", "sigmoid", "linear"])

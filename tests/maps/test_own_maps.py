@@ -55,6 +55,8 @@ class TestModule(MapConformance):
 class TestPlainAttention(MapConformance):
     """The autograd fallback of attention, causal, so that rows before the word stay."""
 
+    seeds = (0,)
+
     def make(self, seed: int) -> FeatureMap:
         phi = plain_attention(Setting("softmax", 2, causal=True).attention(4, seed))
         return lambda X: phi(X.double()).to(X)

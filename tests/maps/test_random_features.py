@@ -59,7 +59,7 @@ class TestStored(LayeredConformance):
 
 
 class TestDeepRevealed(LayeredConformance):
-    @pytest.fixture(autouse=True, params=[("relu", 1), ("relu", 3), ("gelu", 2), ("softplus", 4)], ids=str)
+    @pytest.fixture(autouse=True, params=[("relu", 3), ("gelu", 2)], ids=str)
     def _activation(self, request: pytest.FixtureRequest) -> None:
         self.activation, self.depth = request.param
 
