@@ -5,7 +5,9 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from maps.twins import Setting, normal, plain_attention
@@ -77,6 +79,16 @@ def test_several_words_give_the_one_that_moves_most(phi: FeatureMap, X: Tensor) 
         assert found.value == pytest.approx(single[top].value, rel=1e-9)
         if found.ceiling is not None:
             assert max(single[w].value for w in asked) <= found.ceiling * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("words", [np.array([3, 0]), torch.tensor([3, 0]), [np.int64(3), 0], (torch.tensor(3), 0)])
+def test_positions_may_be_arrays_and_integers_of_any_kind(words: Any, X: Tensor) -> None:
+    phi = RandomAttention(D, seed=1)
+    assert word_sensitivity(phi, X, words).value == word_sensitivity(phi, X, (3, 0)).value
+    assert word_sensitivity(phi, X, words, together=True).word == (3, 0)
+    assert sensitivity_profile(phi, X, words).words == (3, 0)
+    assert respond(phi, X, words).shape == (2, D)
+    assert word_sensitivity(phi, X, words[0]).word == 3
 
 
 def test_the_ceiling_of_several_words_is_above_all_of_them(X: Tensor) -> None:

@@ -83,6 +83,11 @@ def test_words_out_of_place(word: Any, parts: list[str]) -> None:
         refused(parts, vocabulary_sensitivity, Untouched(), X, word, X)
 
 
+@pytest.mark.parametrize("words", [2, 1.5, "all words"])
+def test_a_profile_is_of_several_words(words: Any) -> None:
+    refused(["word", "got"], sensitivity_profile, Untouched(), X, words)
+
+
 @pytest.mark.parametrize("phi", MAPS.values(), ids=MAPS)
 @pytest.mark.parametrize("ceiling", ["thight", "", "none"])
 def test_an_unknown_ceiling(phi: Any, ceiling: str) -> None:
