@@ -100,8 +100,8 @@ def respond(phi: FeatureMap, X: Any, word: int | Sequence[int], together: bool =
 
 
 def check_position(n: int, word: Any) -> int | tuple[int, ...]:
-    """One position as an int, several (a list, a tuple, a range) as a tuple."""
-    if isinstance(word, Sequence) and not isinstance(word, str):
+    """One position as an int, several (a list, a tuple, a range, a 1-D array) as a tuple."""
+    if getattr(word, "ndim", 0) > 0 or (isinstance(word, Sequence) and not isinstance(word, str)):
         return tuple(check_words(n, word))
     return check_word(n, word)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from wordsway.contexts import as_context, check_radius, check_word, check_words
+from wordsway.contexts import as_context, check_radius, check_word
 from wordsway.errors import InputError
 from wordsway.maps import FeatureMap, Response, respond
 from wordsway.maps.response import check_effort, check_position
@@ -126,7 +126,10 @@ def sensitivity_profile(
     """
     context = as_context(X)
     n, d = context.shape
-    positions = list(range(n)) if words is None else check_words(n, words)
+    several = check_position(n, range(n) if words is None else words)
+    if isinstance(several, int):
+        raise InputError(f"a profile is of several words, got the single word {several}: give it as [{several}]")
+    positions = list(several)
     r = check_radius(radius, d)
     if ceiling is not None:
         check_effort(ceiling)
@@ -193,7 +196,7 @@ def vocabulary_sensitivity(
 
 
 def _positions(n: int, word: int | Sequence[int] | str) -> list[int]:
-    if word == "all":
+    if isinstance(word, str) and word == "all":
         return list(range(n))
     if isinstance(word, str):
         raise InputError(f'word must be a position, a sequence of positions or "all", got {word!r}')
