@@ -137,6 +137,31 @@ def test_the_maximum_of_each_row_is_bounded_and_hardly_exceeded(
         assert bool((maxima <= sampled + 0.01 * scale_of_rows * (1 + size)).all())  # samples of s are coarse
 
 
+@quietly
+@given(
+    setting=st.sampled_from(SETTINGS),
+    seed=st.integers(0, 1000),
+    kinds=st.integers(1, 15),
+    ends=st.tuples(st.floats(-1, 1), st.floats(-1, 1)),
+)
+def test_a_cell_of_any_width_is_bounded(setting: Setting, seed: int, kinds: int, ends: tuple[float, float]) -> None:
+    """Also where a weight passes half of what it was: there w (w - w0) turns, between the ends of the cell."""
+    rows = _rows(_response(setting, seed, scale=3.0), 2.0)
+    at = _multipliers(rows, seed, 1.0, kinds)
+    low, high = (end * rows.t_reach for end in sorted(ends))
+    upper, inside = certificate._cell_bounds(rows, at, np.arange(len(low)), low, high)
+    t = low[:, None] + np.linspace(0, 1, 300) * (high - low)[:, None]
+    w = rows.weight(t)
+    step = w - rows.before[:, None]
+    fixed = step**2 * rows.f_square[:, None] + w**2 * rows.value_square[:, None]
+    fixed -= (at.mu[:, None] * t + 2 * at.eta[:, None]) * t
+    y = w * step - at.tau[:, None]
+    s = certificate._best_s(y, at.nu[:, None], rows.s_reach[:, None])
+    values = fixed + (2 * y - at.nu[:, None] * s) * s
+    assert bool((values.max(1) <= upper + 1e-11 * (1 + np.abs(upper))).all())
+    assert bool((inside <= upper + 1e-11 * (1 + np.abs(upper))).all())
+
+
 def test_a_narrow_peak_between_samples_is_not_missed() -> None:
     """A steep share: all of the row's change happens within a hundredth of its range."""
     rows = _rows(_response(Setting("softmax"), 1), 2.0)
@@ -209,6 +234,26 @@ def test_more_effort_gives_a_lower_ceiling(setting: Setting) -> None:
     for slot, word in enumerate((1, 4)):
         value = word_sensitivity(phi, X, word, ceiling=None).value
         assert value <= float(tight[slot]) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("words", [(0,), (0, 1)])
+def test_a_relu_row_may_lose_all_its_weights(words: tuple[int, ...]) -> None:
+    """A short step turns all scores of the word's own row negative: the whole row goes, which is much longer."""
+    weight = torch.tensor([[0.1, 0.0], [-1.0, 0.0]], dtype=torch.float64)
+    phi = RandomAttention(2, "relu", weight=weight)
+    X = torch.tensor([[1.0, 0.0]] * 4, dtype=torch.float64)
+    delta = torch.tensor([0.0, 0.2], dtype=torch.float64)
+    together = respond(phi, X, words, together=True)
+    value = float(together.change(delta.expand(len(words), 2))[0])
+    assert value > math.sqrt(len(words)) / 2  # rows of length 1 are gone, of |phi(X)| = 2, and the others move a little
+    for effort in EFFORTS:
+        ceiling = together.ceiling(0.2, effort)
+        assert ceiling is not None
+        assert value <= float(ceiling.value) * (1 + 1e-9)
+        if len(words) == 1:
+            single = respond(phi, X, 0).ceiling(0.2, effort)
+            assert single is not None
+            assert value <= float(single.value) * (1 + 1e-9)
 
 
 def test_how_far_the_ceilings_are_above_what_is_found() -> None:

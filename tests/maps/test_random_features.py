@@ -244,15 +244,20 @@ def _operator_norm(weight: Tensor) -> float:
 def test_the_ceiling_of_stored_weights_is_the_lipschitz_bound() -> None:
     weights = [normal(K, N * D, seed=1), normal(K, K, seed=2)]
     X = gaussian_context(N, D)
-    phi = DeepRandomFeatures(N, D, 2, weights=weights)
-    expected = _operator_norm(weights[0][:, D : 2 * D]) * _operator_norm(weights[1]) * 1.5 / float(phi(X).norm())
+    phi = DeepRandomFeatures(N, D, 2, activation="gelu", weights=weights)
+    steepest = ACTIVATIONS["gelu"].lipschitz ** 2
+    expected = (
+        steepest * _operator_norm(weights[0][:, D : 2 * D]) * _operator_norm(weights[1]) * 1.5 / float(phi(X).norm())
+    )
     ceiling = respond(phi, X, 1).ceiling(1.5)
     assert ceiling is not None
     assert float(ceiling.value) == pytest.approx(expected, rel=1e-9)
     assert ceiling.failure == 0
     together = respond(phi, X, (1, 2), together=True).ceiling(1.5)
     assert together is not None
-    both = expected + _operator_norm(weights[0][:, 2 * D :]) * _operator_norm(weights[1]) * 1.5 / float(phi(X).norm())
+    both = expected + steepest * _operator_norm(weights[0][:, 2 * D :]) * _operator_norm(weights[1]) * 1.5 / float(
+        phi(X).norm()
+    )
     assert float(together.value) == pytest.approx(both, rel=1e-9)
 
 
