@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from maps.twins import Setting, normal
 from torch import Tensor
 
-from wordsway import RandomAttention, gaussian_context, respond, word_sensitivity
+from wordsway import Attention, RandomAttention, gaussian_context, respond, word_sensitivity
 from wordsway.maps import certificate
 from wordsway.maps.certificate import Multipliers, RowBounds
 from wordsway.maps.one_word import OneWordResponse
@@ -287,6 +287,19 @@ def test_ceilings_of_words_together(setting: Setting) -> None:
         assert found.ceiling is not None
         assert found.value <= found.ceiling * (1 + 1e-9)
         assert found.ceiling_kind
+
+
+def test_a_row_may_fall_back_on_the_words_that_stay() -> None:
+    """The last row hears the two moving words alone, until a short step of both takes all their weight."""
+    query = torch.tensor([[0.0, 1000.0], [0.0, 990.0]], dtype=torch.float64)
+    X = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    response = respond(Attention(query, None, causal=True), X, (0, 1), together=True)
+    delta = torch.tensor([[-0.1, 0.0], [-0.1, 0.0]], dtype=torch.float64)
+    value = float(response.change(delta)[0])
+    assert value > 1.4 / math.sqrt(3)  # the row turns by a right angle, fourteen times as far as the words
+    ceiling = response.ceiling(0.1)
+    assert ceiling is not None
+    assert value <= float(ceiling.value) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)

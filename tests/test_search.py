@@ -121,6 +121,20 @@ def test_a_maximum_inside_the_ball_is_found_there(length: float) -> None:
     assert found.delta[0] == pytest.approx(centre[0], abs=0.05)
 
 
+def test_a_higher_maximum_on_the_way_to_the_edge_is_found() -> None:
+    """At the edge the objective rises outwards, so that nothing but a look along the ray leads back inside."""
+
+    def hill(delta: Array) -> tuple[Array, Array]:
+        length = np.linalg.norm(delta, axis=-1, keepdims=True)
+        peak = 2 * np.exp(-10 * (length - 1.6) ** 2)
+        slope = (0.2 * length - 20 * (length - 1.6) * peak) * delta / np.maximum(length, 1e-12)
+        return (0.1 * length**2 + peak).sum((-2, -1)), slope
+
+    found = maximise(Problem(hill), _normal(3, 2, 1, 4, seed=1), RADIUS)
+    assert found.value == pytest.approx([2.2573, 2.2573], rel=1e-4)
+    assert np.linalg.norm(found.delta, axis=-1) == pytest.approx(np.full((2, 1), 1.608), abs=0.02)
+
+
 def test_a_maximum_outside_the_ball_is_approached_to_its_edge() -> None:
     centre = np.full((1, 1, 4), 4.0)  # 8 away from the ball's centre
     found = maximise(Problem(_bowl(centre)), _normal(4, 1, 1, 4, seed=1), RADIUS)
