@@ -71,6 +71,7 @@ class Move:
     f_value: Array  # B W H n, products f . D
     own: Array  # B W H n, scores of the moved row
     own_weights: Array  # B W H n
+    own_scale: Array | float  # B W H 1, one over the sum of its gains; 1 for softmax
 
 
 class OneWordResponse:
@@ -236,18 +237,20 @@ class OneWordResponse:
                 -1
             )
         w = self.share.weight(read["t"])
-        return Move(value, key, query, read["t"], w, f_value, own, self._own_weights(own))
+        return Move(value, key, query, read["t"], w, f_value, own, *self._own_weights(own))
 
-    def _own_weights(self, own: Array) -> Array:
-        """Weights of the moved row."""
+    def _own_weights(self, own: Array) -> tuple[Array, Array | float]:
+        """Weights of the moved row, and one over the sum of its gains (1 for softmax)."""
         gain = self.attention.score.array_gain
         if gain is not None:
             gains = gain(own) if self.own_sees is None else gain(own) * self.own_sees
-            return over(gains, gains.sum(-1, keepdims=True))
+            total = gains.sum(-1, keepdims=True)
+            scale = over(np.ones_like(total), total)
+            return gains * scale, scale
         if self.own_sees is not None:
             own = np.where(self.own_sees, own, -np.inf)
         gains = np.exp(own - own.max(-1, keepdims=True))
-        return np.asarray(gains / gains.sum(-1, keepdims=True))
+        return np.asarray(gains / gains.sum(-1, keepdims=True)), 1.0
 
     def _by_head(self, left: Array, right: Array) -> Array:
         """(B, W, H, s) times (H, s, u): (B, W, H, u), one product a head."""
@@ -337,11 +340,10 @@ class OneWordResponse:
     def _own_slope(self, move: Move) -> Array:
         """Derivative of a weight of the moved row in its own score, before the row's mean is taken away."""
         score = self.attention.score
-        if score.array_gain is None or score.array_slope is None:
+        if score.array_slope is None:
             return move.own_weights
-        sees = 1 if self.own_sees is None else self.own_sees
-        total = (score.array_gain(move.own) * sees).sum(-1, keepdims=True)
-        return over(score.array_slope(move.own) * sees, total)
+        slope = score.array_slope(move.own) * move.own_scale
+        return slope if self.own_sees is None else slope * self.own_sees
 
     def features(self, delta: Tensor) -> Tensor:
         lifted = self._lift(delta)
@@ -384,7 +386,7 @@ class OneWordResponse:
             return None
         point = self._lift(delta[:3])
         radius = np.linalg.norm(point, axis=-1, keepdims=True)
-        for _ in range(14):
+        for _ in range(8):
             move = self._move(point)
             wanted = np.maximum(1.0 - move.own[self.at_word], 0)[..., None]  # the own score should be at least 1
             excess = np.maximum(move.own + 0.05, 0)  # the others at most -0.05

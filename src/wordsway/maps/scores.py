@@ -72,10 +72,10 @@ def score_named(name: str) -> Score:
 
 
 def over(part: Array, total: Array) -> Array:
-    """part / total, and 0 where the total is 0."""
-    return np.asarray(
-        np.divide(part, total, out=np.zeros(np.broadcast(part, total).shape, part.dtype), where=total > 0)
-    )
+    """part / total, and 0 where the total is 0 (or so small that its inverse overflows)."""
+    enough = total > np.finfo(total.dtype).tiny
+    zero = np.zeros(np.broadcast(part, total).shape, part.dtype)
+    return np.asarray(np.divide(part, total, out=zero, where=enough))
 
 
 class SoftmaxShare:
@@ -116,14 +116,15 @@ class RatioShare:
     ) -> None:
         self.gain, self.gain_slope = gain, slope
         self.start, self.rest, self.seen = start, rest, seen
+        self.steep = over(seen, rest)
 
     def weight(self, t: Array) -> Array:
         gain = self.gain(self.start + t) * self.seen
         return over(gain, self.rest + gain)
 
     def slope(self, t: Array, w: Array) -> Array:
-        total = self.rest + self.gain(self.start + t) * self.seen
-        return over(self.gain_slope(self.start + t) * (self.rest * self.seen), total * total)
+        others = 1 - w
+        return np.asarray(self.gain_slope(self.start + t) * self.steep * (others * others))
 
     def take(self, index: Any) -> RatioShare:
         parts = (self.start[index], self.rest[index], self.seen[index])
