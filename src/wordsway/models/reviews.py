@@ -16,7 +16,7 @@ _REPEAT = 20  # reviews that agree in this many tokens are one text posted twice
 
 
 def review_contexts(
-    count: int, n: int, d: int, seed: int = 0, dtype: torch.dtype = torch.float64
+    count: int, n: int, d: int, seed: int = 0, dtype: torch.dtype = torch.float64, model: str | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return film reviews as contexts: what the first attention layer of a real encoder sees, and the verdicts.
 
@@ -60,6 +60,7 @@ def review_contexts(
     encoder's table, so that is all there is to keep. Two processes may do this at once; a damaged cache file is noticed
     and made again. The encoder's checksum is verified once a process, that of the reviews when some are tokenised.
     """
+    _check_model(model)
     config = encoder.load_config()
     count = check_size(count, "count")
     n = _at_most("n", n, config.positions, "the positions that the encoder knows")
@@ -81,7 +82,7 @@ def review_contexts(
 
 
 def vocabulary_embeddings(
-    d: int | None = None, position: int = 0, dtype: torch.dtype = torch.float64
+    d: int | None = None, position: int = 0, dtype: torch.dtype = torch.float64, model: str | None = None
 ) -> tuple[Tensor, list[str]]:
     """Return what each entry of the encoder's vocabulary would be as row `position` of a review context.
 
@@ -112,6 +113,7 @@ def vocabulary_embeddings(
     MissingExtra
         Where the offline packages, tokenizers or safetensors are not installed.
     """
+    _check_model(model)
     config = encoder.load_config()
     d = config.dimension if d is None else _at_most("d", d, config.dimension, "the encoder's embedding dimension")
     position = check_word(config.positions, position)
@@ -120,6 +122,17 @@ def vocabulary_embeddings(
     everywhere = torch.full((config.vocabulary,), position)
     rows = encoder.load_embeddings().embed(torch.arange(config.vocabulary), everywhere)
     return normalize(rows[:, :d]).to(dtype), words
+
+
+def embedding_dimension(model: str | None = None) -> int:
+    """Return the embedding dimension of an encoder; only its configuration is read."""
+    _check_model(model)
+    return encoder.load_config().dimension
+
+
+def _check_model(model: str | None) -> None:
+    if model not in (None, "minilm"):
+        raise InputError(f"model must be None or 'minilm', got {model!r}: use the offline encoder")
 
 
 def _draw(library: Library, count: int, n: int, seed: int) -> list[int]:
