@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from models.conftest import MODEL, Library
 from wordsway.contexts import normalize
 from wordsway.errors import InputError
-from wordsway.models import encoder, review_contexts, vocabulary_embeddings
+from wordsway.models import encoder, files, review_contexts, vocabulary_embeddings
 from wordsway.models.library import load_library
 
 
@@ -141,7 +141,7 @@ def test_vocabulary_embeddings_have_one_normalised_row_for_each_entry() -> None:
     assert table.shape == (30522, 384)
     assert table.dtype == torch.float64
     assert words[101] == "[CLS]"
-    assert words[encoder.load_tokenizer(MODEL / "tokenizer.json").encode("smile").ids[1]] == "smile"
+    assert words[encoder.load_tokenizer(files.locate(None, files.TOKENIZER), 30522).encode("smile").ids[1]] == "smile"
     assert len(set(words)) == 30522
     torch.testing.assert_close(table.norm(dim=1), torch.full((30522,), 384**0.5, dtype=torch.float64))
     cut, _ = vocabulary_embeddings(3, position=511, dtype=torch.float32)

@@ -1,41 +1,34 @@
-"""The offline encoder at layer 0: its vocabulary and the embeddings that its first attention layer sees."""
+"""An encoder at layer 0: its vocabulary and the embeddings that its first attention layer sees."""
 
-import json
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from wordsway.errors import InputError, MissingExtra
-from wordsway.models import offline
+from wordsway.models import files, offline
+from wordsway.models.configuration import Config, load_config
+from wordsway.models.files import ModelFile
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _EXTRA = "pip install 'wordsway[models]'"
-
-
-@dataclass(frozen=True)
-class Config:
-    """What the encoder's own configuration says about its layer 0."""
-
-    vocabulary: int
-    positions: int
-    dimension: int
-    eps: float
+_WORD = "embeddings.word_embeddings.weight"
+_SAMPLE = "a film"
 
 
 @dataclass(frozen=True)
 class Embeddings:
-    """The tables of layer 0, in float32 as they are stored.
+    """The tables of layer 0, as they are stored.
 
     Attributes
     ----------
     word, position, segment
-        Tables of shape (vocabulary, dimension), (positions, dimension) and (segments, dimension).
+        Tables of shape (vocabulary, dimension), (positions, dimension) and (segments, dimension). An encoder without
+        segments has one row of zeros for them.
     weight, bias, eps
         Parameters of the LayerNorm that follows their sum.
     """
@@ -50,7 +43,8 @@ class Embeddings:
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """Return LayerNorm(word + position + segment 0), one row a token, shape (tokens, dimension).
 
-        In float64, so that the sums do not depend on the machine: within 1e-6 of the model's own float32 numbers.
+        `positions` has one entry for each token, or one for all. In float64, so that the sums do not depend on the
+        machine: within 1e-6 of the model's own float32 numbers.
         """
         total = self.word[tokens].double() + self.position[positions].double() + self.segment[0].double()
         return torch.nn.functional.layer_norm(
@@ -58,63 +52,109 @@ class Embeddings:
         )
 
 
-def load_config() -> Config:
-    """Read the encoder's configuration."""
-    path = offline.locate(offline.CONFIG)
+def load_embeddings(model: str | None = None) -> Embeddings:
+    """Return the tables of layer 0; the weights are checked and read once a process, while they stay the same."""
+    return _read_embeddings(files.locate(model, files.WEIGHTS), load_config(model))
+
+
+@lru_cache(maxsize=2)  # a table of words may take some hundred MB
+def _read_embeddings(file: ModelFile, config: Config) -> Embeddings:
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        return Config(
-            vocabulary=int(raw["vocab_size"]),
-            positions=int(raw["max_position_embeddings"]),
-            dimension=int(raw["hidden_size"]),
-            eps=float(raw["layer_norm_eps"]),
-        )
-    except (ValueError, KeyError, TypeError) as error:
+        from safetensors import SafetensorError, safe_open
+    except ImportError as error:
+        raise MissingExtra(f"reading model weights needs safetensors: run `{_EXTRA}`") from error
+    if file.published is not None:
+        offline.verify(file.published, file.path)
+    try:
+        with safe_open(file.path, framework="pt") as weights:
+            return _tables(weights, config)
+    except (OSError, ValueError, SafetensorError) as error:
         raise InputError(
-            f"{path} must be the encoder's configuration, got {error!r}: run `{offline.CONFIG.remedy}`"
+            f"{file.path} must hold the weights of the {config.kind} encoder that {files.CONFIG} describes, "
+            f"got {_line(error)}: {file.remedy}"
         ) from error
 
 
-def load_embeddings() -> Embeddings:
-    """Return the tables of layer 0; the weights are verified and read once a process."""
-    return _read_embeddings(offline.locate(offline.WEIGHTS), load_config().eps)
+def _tables(weights: Any, config: Config) -> Embeddings:
+    """Read the tables of layer 0 from an open file of weights, or raise ValueError.
+
+    Their names may start with the name of the encoder in a larger model, such as ``bert.``; old files call the
+    parameters of LayerNorm gamma and beta.
+    """
+    names = set(weights.keys())
+    prefixes = [name.removesuffix(_WORD) for name in names if name == _WORD or name.endswith(f".{_WORD}")]
+    if len(prefixes) != 1:
+        raise ValueError(f"{len(prefixes)} tables called {_WORD}")
+
+    def table(shape: tuple[int, ...], *spellings: str) -> Tensor:
+        name = next((prefixes[0] + name for name in spellings if prefixes[0] + name in names), None)
+        if name is None:
+            raise ValueError(f"no {prefixes[0]}{spellings[0]}")
+        values: Tensor = weights.get_tensor(name)
+        if values.shape != shape:
+            raise ValueError(f"{name} of shape {tuple(values.shape)} in place of {shape}")
+        if not values.is_floating_point() or not bool(values.isfinite().all()):
+            raise ValueError(f"{name} with entries that are not finite floats")
+        return values
+
+    d = config.dimension
+    segment = torch.zeros(1, d)
+    if config.segments:
+        segment = table((config.segments, d), "embeddings.token_type_embeddings.weight")
+    return Embeddings(
+        word=table((config.vocabulary, d), _WORD),
+        position=table((config.positions, d), "embeddings.position_embeddings.weight"),
+        segment=segment,
+        weight=table((d,), "embeddings.LayerNorm.weight", "embeddings.LayerNorm.gamma"),
+        bias=table((d,), "embeddings.LayerNorm.bias", "embeddings.LayerNorm.beta"),
+        eps=config.eps,
+    )
 
 
-@lru_cache(maxsize=1)
-def _read_embeddings(path: Path, eps: float) -> Embeddings:
-    try:
-        from safetensors import safe_open
-    except ImportError as error:
-        raise MissingExtra(f"reading model weights needs safetensors: run `{_EXTRA}`") from error
-    offline.verify(offline.WEIGHTS, path)
-    with safe_open(path, framework="pt") as weights:
-        return Embeddings(
-            word=weights.get_tensor("embeddings.word_embeddings.weight"),
-            position=weights.get_tensor("embeddings.position_embeddings.weight"),
-            segment=weights.get_tensor("embeddings.token_type_embeddings.weight"),
-            weight=weights.get_tensor("embeddings.LayerNorm.weight"),
-            bias=weights.get_tensor("embeddings.LayerNorm.bias"),
-            eps=eps,
-        )
+@lru_cache(maxsize=4)
+def load_tokenizer(file: ModelFile, vocabulary: int) -> "Tokenizer":
+    """Read an encoder's tokenizer, without the cutting and padding that its file may ask for.
 
-
-@lru_cache(maxsize=1)
-def load_tokenizer(path: Path) -> "Tokenizer":
-    """Read the encoder's tokenizer, without the cutting and padding to 128 tokens that its file asks for."""
+    It is refused unless its tokens are rows of a table with `vocabulary` of them, and unless it puts one token before
+    and one after a text, as all that is made of its tokens assumes.
+    """
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
         raise MissingExtra(f"splitting text into tokens needs tokenizers: run `{_EXTRA}`") from error
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_file(str(file.path))
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        empty, sample = tokenizer.encode("").ids, tokenizer.encode(_SAMPLE).ids
     except Exception as error:  # the library raises a bare Exception for a file it cannot use
-        raise InputError(f"{path} must be a tokenizer, got {error}: run `{offline.TOKENIZER.remedy}`") from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
+        raise InputError(f"{file.path} must be a tokenizer, got {_line(error)}: {file.remedy}") from error
+    if len(empty) != 2 or len(sample) < 3 or [sample[0], sample[-1]] != empty:
+        raise InputError(
+            f"{file.path} must put one token before and one after a text, got {len(empty)} tokens for no text and "
+            f"{len(sample)} for {_SAMPLE!r}: choose a model with a tokenizer like BERT's"
+        )
+    largest = max(tokenizer.get_vocab().values())
+    if largest >= vocabulary:
+        raise InputError(
+            f"{file.path} must have token numbers below the {vocabulary} that {files.CONFIG} says, got {largest}: "
+            "save the model with the tokenizer that belongs to it"
+        )
     return tokenizer
 
 
-def vocabulary() -> list[str]:
-    """Return the encoder's vocabulary; an entry's place in the list is its token number."""
-    numbers = load_tokenizer(offline.locate(offline.TOKENIZER)).get_vocab()
-    return sorted(numbers, key=numbers.__getitem__)
+def vocabulary(model: str | None = None) -> list[str]:
+    """Return an encoder's vocabulary; an entry's place in the list is its token number.
+
+    A row that the tokenizer never uses is called ``[no entry]``.
+    """
+    size = load_config(model).vocabulary
+    words = ["[no entry]"] * size
+    numbers = load_tokenizer(files.locate(model, files.TOKENIZER), size).get_vocab()
+    for word in sorted(numbers):
+        words[numbers[word]] = word
+    return words
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -6,13 +6,17 @@ import io
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wordsway.models import cache, encoder, offline
+from wordsway.models import cache, configuration, encoder, files, offline
+from wordsway.models.files import ModelFile
 
 _FORMAT = 2  # raise it when what is cached changes
+
+Tokens = NDArray[np.unsignedinteger[Any]]
 
 
 class Library:
@@ -30,27 +34,29 @@ class Library:
     what only the other knew is tokenised again when it is needed, at about 0.3 seconds for 500 reviews.
     """
 
-    def __init__(self, texts: Path, tokenizer: Path, positions: int, folder: Path) -> None:
+    def __init__(self, texts: Path, tokenizer: ModelFile, vocabulary: int, positions: int, folder: Path) -> None:
         self._texts = texts
         self._tokenizer = tokenizer
+        self._vocabulary = vocabulary
         self._positions = positions
-        rules = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
+        self._dtype: type[np.unsignedinteger[Any]] = np.uint16 if vocabulary <= 2**16 else np.uint32
+        rules = hashlib.sha256(tokenizer.path.read_bytes()).hexdigest()
         key = hashlib.sha256(f"{_FORMAT} {offline.REVIEWS.sha256} {rules} {positions}".encode()).hexdigest()
         self._path = folder / f"reviews-{key[:16]}.bin"
-        self._tokens: dict[int, NDArray[np.uint16]] = {}
+        self._tokens: dict[int, Tokens] = {}
         self._saved = 0
         self.labels = self._load()
 
-    def tokens(self, reviews: Iterable[int]) -> list[NDArray[np.uint16]]:
+    def tokens(self, reviews: Iterable[int]) -> list[Tokens]:
         """Return the tokens of some reviews, as far as the encoder has positions: [CLS] and the text, no [SEP]."""
         asked = list(reviews)
         missing = [review for review in asked if review not in self._tokens]
         if missing:
             texts, _ = _read_texts(self._texts)
-            splitter = encoder.load_tokenizer(self._tokenizer)
+            splitter = encoder.load_tokenizer(self._tokenizer, self._vocabulary)
             encodings = splitter.encode_batch_fast([texts[review] for review in missing])
             for review, encoding in zip(missing, encodings, strict=True):
-                self._tokens[review] = np.array(encoding.ids[:-1][: self._positions], dtype=np.uint16)
+                self._tokens[review] = np.array(encoding.ids[:-1][: self._positions], dtype=self._dtype)
         return [self._tokens[review] for review in asked]
 
     def save(self) -> None:
@@ -71,26 +77,26 @@ class Library:
         if payload is None:
             return _read_texts(self._texts)[1]
         with np.load(io.BytesIO(payload), allow_pickle=False) as arrays:
-            pieces = np.split(arrays["tokens"], np.cumsum(arrays["lengths"])[:-1])
+            pieces = np.split(arrays["tokens"].astype(self._dtype, copy=False), np.cumsum(arrays["lengths"])[:-1])
             self._tokens.update(zip(arrays["reviews"].tolist(), pieces, strict=True))
             self._saved = len(self._tokens)
             labels: NDArray[np.int8] = arrays["labels"]
             return labels
 
 
-def load_library() -> Library:
-    """Return the library of the installed reviews; one for all callers in a process."""
-    return _open(
-        offline.locate(offline.REVIEWS),
-        offline.locate(offline.TOKENIZER),
-        encoder.load_config().positions,
-        cache.cache_folder(),
-    )
+def load_library(model: str | None = None) -> Library:
+    """Return the library of the installed reviews as an encoder splits them; one for all callers in a process."""
+    config = configuration.load_config(model)
+    texts = offline.locate(offline.REVIEWS)
+    tokenizer = files.locate(model, files.TOKENIZER)
+    if not files.is_offline(model):
+        encoder.load_tokenizer(tokenizer, config.vocabulary)  # to refuse it now, also where all tokens are cached
+    return _open(texts, tokenizer, config.vocabulary, config.positions, cache.cache_folder())
 
 
-@lru_cache(maxsize=1)
-def _open(texts: Path, tokenizer: Path, positions: int, folder: Path) -> Library:
-    return Library(texts, tokenizer, positions, folder)
+@lru_cache(maxsize=4)
+def _open(texts: Path, tokenizer: ModelFile, vocabulary: int, positions: int, folder: Path) -> Library:
+    return Library(texts, tokenizer, vocabulary, positions, folder)
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,7 @@ from tqdm import tqdm
 from wordsway import memory, seeds
 from wordsway.contexts import check_size, check_word, normalize
 from wordsway.errors import InputError
-from wordsway.models import encoder
+from wordsway.models import configuration, encoder, files
 from wordsway.models.library import Library, load_library
 
 _BLOCK = 500  # reviews looked at in one go: about 0.3 seconds where they have to be tokenised
@@ -23,20 +23,26 @@ def review_contexts(
     Row j of a context is the first d entries of LayerNorm(word[t_j] + position[j] + segment[0]), rescaled to norm
     sqrt(d) (Assumption 3.1), where t_0, ..., t_{n-1} are the first n tokens of a review as the encoder's tokenizer
     gives them. So row 0 is always the opening [CLS], which is the same in every context; row 1 is the first word. The
-    closing [SEP] is never part of a context.
+    closing [SEP] is never part of a context. A DistilBERT has no segments.
 
     Parameters
     ----------
     count
         Number of reviews. Half of them are positive and half negative; the seed decides about an odd one.
     n
-        Number of tokens, at most the 512 positions that the encoder knows. Reviews with fewer are skipped, not padded.
+        Number of tokens, at most the positions that the encoder knows (512 offline). Reviews with fewer are skipped,
+        not padded.
     d
-        Embedding dimension, at most the encoder's 384.
+        Embedding dimension, at most the encoder's (384 offline; see `embedding_dimension`).
     seed
         Decides which reviews are drawn, without replacement. Sample k does not depend on `count`.
     dtype
         torch.float64 or torch.float32. Both are computed in float64; float32 is rounded at the end.
+    model
+        The encoder: None or ``"minilm"`` for the offline one; the path of a folder with config.json, tokenizer.json and
+        model.safetensors, as transformers saves them; or a name on the hub, such as ``"bert-base-uncased"``, from which
+        these three files are fetched once into the local hub cache. BERT and DistilBERT models are known. The seed
+        puts the reviews in the same order for every encoder, but which of them have n tokens depends on its tokenizer.
 
     Returns
     -------
@@ -46,9 +52,10 @@ def review_contexts(
     Raises
     ------
     InputError
-        Where a size is out of range, there are too few long reviews, or an installed file is not the published one.
+        Where a size is out of range, there are too few long reviews, an installed file is not the published one, or
+        the model cannot be had, is damaged, or is of another type. Pickled weights are refused.
     MissingExtra
-        Where the offline packages, tokenizers or safetensors are not installed.
+        Where the offline packages, tokenizers, safetensors or huggingface_hub are not installed.
 
     Notes
     -----
@@ -56,23 +63,24 @@ def review_contexts(
     twice counts once, so for n >= 20 no two contexts hold the same tokens; shorter openings can.
 
     Reviews are drawn in blocks, tokenised when they are drawn for the first time, and their token numbers kept in the
-    user's cache folder, or in WORDSWAY_CACHE where that is set: at most 13 MB. Embedding them is a look-up in the
-    encoder's table, so that is all there is to keep. Two processes may do this at once; a damaged cache file is noticed
-    and made again. The encoder's checksum is verified once a process, that of the reviews when some are tokenised.
+    user's cache folder, or in WORDSWAY_CACHE where that is set: at most 13 MB for the offline tokenizer. Embedding them
+    is a look-up in the encoder's table, so that is all there is to keep. Two processes may do this at once; a damaged
+    cache file is noticed and made again. The offline encoder's checksum is verified once a process, that of the reviews
+    when some are tokenised.
     """
-    _check_model(model)
-    config = encoder.load_config()
+    config = configuration.load_config(model)
+    name = _name(model)
     count = check_size(count, "count")
-    n = _at_most("n", n, config.positions, "the positions that the encoder knows")
-    d = _at_most("d", d, config.dimension, "the encoder's embedding dimension")
+    n = _at_most("n", n, config.positions, f"the positions that {name} knows")
+    d = _at_most("d", d, config.dimension, f"{name}'s embedding dimension")
     seed = seeds.check_seed(seed)
     _check_dtype(dtype)
-    library = load_library()
+    library = load_library(model)
     count = _at_most("count", count, len(library.labels), "the number of reviews there are")
     size = count * n * d * dtype.itemsize
     memory.require(size, f"{count} contexts of {n} x {d} {dtype}", "ask for fewer reviews, or in batches")
+    embeddings = encoder.load_embeddings(model)
     chosen = _draw(library, count, n, seed)
-    embeddings = encoder.load_embeddings()
     positions = torch.arange(n)
     contexts = torch.empty(count, n, d, dtype=dtype)
     for context, tokens in zip(contexts, library.tokens(chosen), strict=True):
@@ -92,47 +100,39 @@ def vocabulary_embeddings(
     Parameters
     ----------
     d
-        Embedding dimension; the encoder's 384 unless told.
+        Embedding dimension; the encoder's own unless told.
     position
         Row of the context that is to be replaced, from 0. The default 0 is the row of the opening [CLS]: give the row
         that you swap, since the same word has another embedding elsewhere.
     dtype
         torch.float64 or torch.float32, as for `review_contexts`.
+    model
+        The encoder, as for `review_contexts`.
 
     Returns
     -------
-    embeddings : Tensor of shape (30522, d)
+    embeddings : Tensor of shape (vocabulary, d), with 30522 entries in the offline vocabulary
     words : list of str
         The entry of each row, with word pieces (``##ing``), special tokens and unused entries, so that the row is the
-        token number.
+        token number. A row that the encoder has but its tokenizer does not know is called ``[no entry]``.
 
     Raises
     ------
     InputError
-        Where d or position is out of range, or an installed file is not the published one.
+        Where d or position is out of range, or the model cannot be used, as for `review_contexts`.
     MissingExtra
-        Where the offline packages, tokenizers or safetensors are not installed.
+        As for `review_contexts`.
     """
-    _check_model(model)
-    config = encoder.load_config()
-    d = config.dimension if d is None else _at_most("d", d, config.dimension, "the encoder's embedding dimension")
+    config = configuration.load_config(model)
+    name = _name(model)
+    d = config.dimension if d is None else _at_most("d", d, config.dimension, f"{name}'s embedding dimension")
     position = check_word(config.positions, position)
     _check_dtype(dtype)
-    words = encoder.vocabulary()
-    everywhere = torch.full((config.vocabulary,), position)
-    rows = encoder.load_embeddings().embed(torch.arange(config.vocabulary), everywhere)
+    size = 3 * config.vocabulary * config.dimension * torch.float64.itemsize  # the sums, the rows, rescaled
+    memory.require(size, f"a vocabulary of {config.vocabulary} x {config.dimension}", "use a smaller model")
+    words = encoder.vocabulary(model)
+    rows = encoder.load_embeddings(model).embed(torch.arange(config.vocabulary), torch.tensor([position]))
     return normalize(rows[:, :d]).to(dtype), words
-
-
-def embedding_dimension(model: str | None = None) -> int:
-    """Return the embedding dimension of an encoder; only its configuration is read."""
-    _check_model(model)
-    return encoder.load_config().dimension
-
-
-def _check_model(model: str | None) -> None:
-    if model not in (None, "minilm"):
-        raise InputError(f"model must be None or 'minilm', got {model!r}: use the offline encoder")
 
 
 def _draw(library: Library, count: int, n: int, seed: int) -> list[int]:
@@ -170,6 +170,11 @@ def _usable(library: Library, order: list[int], count: int, n: int) -> tuple[lis
     finally:
         library.save()  # also when interrupted: what was tokenised need not be done again
     return usable[1], usable[-1]
+
+
+def _name(model: str | None) -> str:
+    """What messages call an encoder."""
+    return "the encoder" if files.is_offline(model) else str(model)
 
 
 def _at_most(name: str, value: int, limit: int, what: str) -> int:
