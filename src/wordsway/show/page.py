@@ -276,7 +276,7 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-# No name of a font or colour reaches beyond the reader's own machine. The test keeps all contrasts at 4.5 or more.
+# Fonts are those of the reader's machine. Letters keep a contrast of 4.5 or more to what they stand on.
 _STYLE = """
 :root {
   color-scheme: light dark;
@@ -336,8 +336,9 @@ img.dark { display: none; }
 }
 ul { padding: 0; list-style: none; }
 .checks { margin: 2rem 0; }
-.checks li { display: grid; grid-template-columns: 10rem minmax(0, 1fr); gap: 0 1rem; }
-.checks li { padding: 0.75rem 0; border-top: 1px solid var(--line); }
+.checks li {
+  display: grid; grid-template-columns: 10rem 1fr; gap: 0 1rem; padding: 0.75rem 0; border-top: 1px solid var(--line);
+}
 .checks li:last-child { border-bottom: 1px solid var(--line); }
 .checks p { margin: 0; }
 .measured, dt { color: var(--muted); }
@@ -362,7 +363,7 @@ footer p { font-size: 0.875rem; }
   h2 { font-size: 1.3125rem; }
   :is(th, td):not(:last-child) { padding-right: 0.9rem; }
   .summary thead th:last-child, .summary td:last-child { display: none; }
-  .checks li { grid-template-columns: minmax(0, 1fr); gap: 0.15rem; }
+  .checks li { grid-template-columns: 1fr; gap: 0.15rem; }
   .scroll { max-height: none; }
 }
 
