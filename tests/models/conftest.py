@@ -2,12 +2,15 @@
 
 import csv
 import hashlib
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import wordsway.models.library as library_module
+from models import tiny
 from wordsway.models import offline
 
 REAL_REVIEWS = offline.locate(offline.REVIEWS)
@@ -74,3 +77,17 @@ def model_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (target / name).symlink_to(MODEL / name)
     monkeypatch.syspath_prepend(tmp_path / "models")
     return target
+
+
+@pytest.fixture(scope="session")
+def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A small BERT that tests copy, and transformers' own object."""
+    folder = tmp_path_factory.mktemp("original") / "bert"
+    return folder, tiny.write_bert(folder, layer_norm_eps=1e-3)
+
+
+@pytest.fixture
+def bert(original: tuple[Path, Any], tmp_path: Path) -> tuple[Path, Any]:
+    """A small BERT in a folder that a test may damage, and transformers' own object."""
+    shutil.copytree(original[0], tmp_path / "bert")
+    return tmp_path / "bert", original[1]

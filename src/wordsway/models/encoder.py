@@ -90,7 +90,7 @@ def _tables(weights: Any, config: Config) -> Embeddings:
         name = next((prefixes[0] + name for name in spellings if prefixes[0] + name in names), None)
         if name is None:
             raise ValueError(f"no {prefixes[0]}{spellings[0]}")
-        values: Tensor = weights.get_tensor(name)
+        values: Tensor = weights.get_tensor(name).clone()  # it is a view of the file, which may be written again
         if values.shape != shape:
             raise ValueError(f"{name} of shape {tuple(values.shape)} in place of {shape}")
         if not values.is_floating_point() or not bool(values.isfinite().all()):
@@ -98,13 +98,11 @@ def _tables(weights: Any, config: Config) -> Embeddings:
         return values
 
     d = config.dimension
-    segment = torch.zeros(1, d)
-    if config.segments:
-        segment = table((config.segments, d), "embeddings.token_type_embeddings.weight")
+    segment = "embeddings.token_type_embeddings.weight"
     return Embeddings(
         word=table((config.vocabulary, d), _WORD),
         position=table((config.positions, d), "embeddings.position_embeddings.weight"),
-        segment=segment,
+        segment=table((config.segments, d), segment) if config.segments else torch.zeros(1, d),
         weight=table((d,), "embeddings.LayerNorm.weight", "embeddings.LayerNorm.gamma"),
         bias=table((d,), "embeddings.LayerNorm.bias", "embeddings.LayerNorm.beta"),
         eps=config.eps,

@@ -1,0 +1,107 @@
+"""Very small encoders with random weights, saved in folders as transformers saves real ones."""
+
+import json
+import string
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from torch import Tensor
+
+from wordsway.contexts import normalize
+
+DIMENSION = 16
+POSITIONS = 64
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+LETTERS = string.ascii_lowercase + string.digits + string.punctuation
+PIECES = [*LETTERS, *(f"##{letter}" for letter in string.ascii_lowercase), "the", "film", "##ing", "was", "and"]
+SIZES = {"intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+
+
+def write_tokenizer(folder: Path, pieces: list[str], template: str = "[CLS] $A [SEP]") -> Tokenizer:
+    """Save a small WordPiece tokenizer; its file also asks for cutting and padding, which has to be ignored."""
+    words = [*SPECIAL, *pieces]
+    numbers = {word: number for number, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordPiece(numbers, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    if template:
+        special = [(word, numbers[word]) for word in SPECIAL if word in template]
+        tokenizer.post_processor = processors.TemplateProcessing(single=template, special_tokens=special)
+    tokenizer.enable_truncation(12)
+    tokenizer.enable_padding(length=12)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def write_bert(
+    folder: Path, seed: int = 0, pieces: list[str] | None = None, dimension: int = DIMENSION, **options: Any
+) -> Any:
+    """Save a small BERT and its tokenizer in a new folder, and return it as transformers' own object."""
+    import transformers
+
+    pieces = PIECES if pieces is None else pieces
+    sizes = {"vocab_size": len(SPECIAL) + len(pieces), "max_position_embeddings": POSITIONS, **SIZES, **options}
+    config = transformers.BertConfig(hidden_size=dimension, **sizes)
+    model = _random(transformers.BertModel, config, seed)
+    model.save_pretrained(folder)
+    write_tokenizer(folder, pieces)
+    return model
+
+
+def write_distilbert(folder: Path, seed: int = 0) -> Any:
+    """Save a small DistilBERT with a classifier on top, so that its tables have a prefix, and return its encoder."""
+    import transformers
+
+    config = transformers.DistilBertConfig(
+        vocab_size=len(SPECIAL) + len(PIECES),
+        max_position_embeddings=POSITIONS,
+        dim=DIMENSION,
+        hidden_dim=8,
+        n_layers=1,
+        n_heads=2,
+    )
+    model = _random(transformers.DistilBertForSequenceClassification, config, seed)
+    model.save_pretrained(folder)
+    write_tokenizer(folder, PIECES)
+    return model.distilbert
+
+
+def _random(kind: Callable[[Any], Any], config: Any, seed: int) -> Any:
+    """Make a model with random parameters everywhere: fresh ones have LayerNorm 1 and 0, which hides mistakes."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = kind(config).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.normal_()
+    return model
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> None:
+    """Save what `change` makes of the weights in a folder."""
+    path = folder / "model.safetensors"
+    save_file({name: table.clone() for name, table in change(load_file(path)).items()}, path)
+
+
+def configure(folder: Path, **changes: Any) -> None:
+    """Change entries of the configuration in a folder; None removes one."""
+    path = folder / "config.json"
+    raw = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({key: value for key, value in raw.items() if value is not None}))
+
+
+def layer_zero(folder: Path, model: Any, texts: list[str], n: int) -> Tensor:
+    """Return the contexts of texts: transformers' own embeddings of their first n tokens, rescaled; float64."""
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokens = torch.tensor([tokenizer.encode(text).ids[:n] for text in texts])
+    with torch.no_grad():
+        rows: Tensor = model.embeddings(input_ids=tokens)
+    return normalize(rows.double())
