@@ -115,26 +115,30 @@ def page(title: str, lead: str, sections: Sequence[Section], footer: str = "") -
     if twice:
         raise InputError(f"names of sections must differ in letters, digits or ._-, got {twice[0]} twice; rename one")
     body = [_summary(sections), *map(_section, sections)] if sections else ["<p>There are no figures yet.</p>"]
-    return "\n".join(
-        [
-            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="color-scheme" content="light dark">',
-            f"<title>{escape(title)}</title>",
-            '<link rel="icon" href="data:,">',  # or else a browser asks the server for one
-            f"<style>{_STYLE}</style>\n</head>\n<body>",
-            f'<header>\n<h1>{escape(title)}</h1>\n<div class="lead">{_paragraphs(lead)}</div>\n</header>',
-            "<main>",
-            *body,
-            "</main>",
-            *([f"<footer>{_paragraphs(footer)}</footer>"] if footer.strip() else []),
-            "</body>\n</html>\n",
-        ]
-    )
+    parts = [
+        f"{_head(title)}\n<body>",
+        f'<header>\n<h1>{escape(title)}</h1>\n<div class="lead">{_paragraphs(lead)}</div>\n</header>',
+        *("<main>", *body, "</main>"),
+        *([f"<footer>{_paragraphs(footer)}</footer>"] if footer.strip() else []),
+        "</body>\n</html>\n",
+    ]
+    return "\n".join(parts)
 
 
 # Parts
+
+
+def _head(title: str) -> str:
+    lines = [
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="color-scheme" content="light dark">',
+        f"<title>{escape(title)}</title>",
+        '<link rel="icon" href="data:,">',  # or else a browser asks the server for one
+        f"<style>{_STYLE}</style>\n</head>",
+    ]
+    return "\n".join(lines)
 
 
 def _summary(sections: Sequence[Section]) -> str:
