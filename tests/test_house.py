@@ -129,7 +129,8 @@ def test_the_lock_has_what_the_package_and_its_developers_ask_for() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     runtime, dev = _locked("runtime"), _locked("dev")
     assert not set(runtime) & set(dev)
-    asked = [*settings["project"]["dependencies"], *settings["project"]["optional-dependencies"]["models"]]
+    extras = settings["project"]["optional-dependencies"].values()
+    asked = [*settings["project"]["dependencies"], *(line for lines in extras for line in lines)]
     for line, lock in [(line, runtime) for line in asked] + [
         (line, dev) for line in settings["dependency-groups"]["dev"]
     ]:

@@ -36,7 +36,8 @@ def main() -> None:
     """Resolve what the package needs, then what its developers need on top of exactly that."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project = settings["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["models"], *PINNED]
+    extras = [line for lines in project["optional-dependencies"].values() for line in lines]
+    wanted = [*project["dependencies"], *extras, *PINNED]
     runtime = resolve(wanted)
     pins = [f"{name}=={version}" for name, version in runtime.items()]
     everything = resolve([*pins, *settings["dependency-groups"]["dev"]])

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from wordsway.contexts import gaussian_context, load_contexts, normalize, perturb
     from wordsway.errors import InputError, MissingExtra, NumericalError, WordswayError
     from wordsway.gaussian import DenseGaussian, GaussianMatrix, RevealedGaussian
+    from wordsway.lab import Experiment, Scope, Store, run
     from wordsway.maps import (
         Attention,
         DeepRandomFeatures,
@@ -57,6 +58,7 @@ _ROOMS = {
         "word_sensitivity",
     ),
     "models": ("review_contexts", "vocabulary_embeddings"),
+    "lab": ("Experiment", "Scope", "Store", "run"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -66,6 +68,7 @@ __all__ = [
     "Attention",
     "DeepRandomFeatures",
     "DenseGaussian",
+    "Experiment",
     "GaussianMatrix",
     "InputError",
     "MissingExtra",
@@ -75,7 +78,9 @@ __all__ = [
     "RandomFeatures",
     "Response",
     "RevealedGaussian",
+    "Scope",
     "Sensitivity",
+    "Store",
     "VocabularySensitivity",
     "WordswayError",
     "gaussian_context",
@@ -86,6 +91,7 @@ __all__ = [
     "respond",
     "response_sensitivity",
     "review_contexts",
+    "run",
     "sensitivity_profile",
     "vocabulary_embeddings",
     "vocabulary_sensitivity",

@@ -11,6 +11,7 @@ from typing import Annotated, ParamSpec
 
 import typer
 
+from wordsway.cli import laboratory
 from wordsway.errors import WordswayError
 
 P = ParamSpec("P")
@@ -63,8 +64,8 @@ def _interruptible(command: Callable[P, None]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
-        except KeyboardInterrupt:
-            print("wordsway: interrupted", file=sys.stderr)
+        except KeyboardInterrupt as stopped:
+            print("wordsway:", stopped if stopped.args else "interrupted", file=sys.stderr)
             raise typer.Exit(130) from None
 
     return run
@@ -129,6 +130,11 @@ def maps(as_json: Json = False) -> None:
     from wordsway.cli.views import print_maps
 
     print_maps(as_json)
+
+
+app.command(epilog="Example: wordsway reproduce fig2-rf fig3-raf --scale quick")(_interruptible(laboratory.reproduce))
+app.command(epilog="Example: wordsway figures --json")(_interruptible(laboratory.figures))
+app.add_typer(laboratory.results, name="results")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

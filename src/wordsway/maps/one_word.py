@@ -380,22 +380,27 @@ class OneWordResponse:
         """Points near the first few of `delta` where the moved row gives all its weight to itself; relu scores only.
 
         That row jumps when all its scores but its own turn negative: a basin of its own, which smooth ascent misses.
-        Found by Polyak steps on the violated inequalities, so it is a place to start, nothing more.
+        Found by over-relaxed Polyak steps on the violated inequalities, until all of them hold or 100 steps are taken
+        (there may be no such point); so it is a place to start, nothing more.
         """
         if self.attention.score.name != "relu":
             return None
         point = self._lift(delta[:3])
         radius = np.linalg.norm(point, axis=-1, keepdims=True)
-        for _ in range(8):
+        for _ in range(100):
             move = self._move(point)
-            wanted = np.maximum(1.0 - move.own[self.at_word], 0)[..., None]  # the own score should be at least 1
-            excess = np.maximum(move.own + 0.05, 0)  # the others at most -0.05
-            excess[self.at_word] = -wanted[..., 0]
-            if self.own_sees is not None:
-                excess = excess * self.own_sees
+            own = move.own[self.at_word]  # B W H
+            others = move.own if self.own_sees is None else np.where(self.own_sees, move.own, -np.inf)
+            others[self.at_word] = -np.inf
+            going = (others.max((-2, -1)) >= 0) | (own <= 0).any(-1)  # B W: each point stops by itself
+            if not going.any():
+                break
+            excess = np.maximum(others + 0.05, 0)  # the others should be at most -0.05, its own at least 1
+            excess[self.at_word] = np.minimum(own - 1.0, 0)
             loss = (excess * excess).sum((-2, -1))[..., None]
             slope = self._write(move, {"own": excess, "value": np.zeros_like(move.value)})
-            point = point - over(loss, (slope * slope).sum(-1, keepdims=True)) * slope
+            length = np.where(going[..., None], 1.5 * over(loss, (slope * slope).sum(-1, keepdims=True)), 0)
+            point = point - length.astype(point.dtype) * slope
             point = point * over(radius, np.linalg.norm(point, axis=-1, keepdims=True))
         return torch.from_numpy(point).reshape(-1, *self.shape).to(self.like.device)
 

@@ -24,7 +24,7 @@ _WITNESS = "lower bound with a witness"
 _EXACT = "exact over the given embeddings"
 _STARTS = 10
 _THRIFTY = Effort(power=3, sift=0, keep=1, polish=28, tolerance=1e-4)
-_KINKED = Effort(power=3, sift=4, polish=0, anneal=32)
+_KINKED = Effort(power=3, sift=4, polish=0, anneal=44)
 _BATCH = 2**21  # entries of a (starts, words, n) array: what is kept in cache-friendly reach
 
 

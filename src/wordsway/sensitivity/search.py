@@ -241,15 +241,15 @@ class _Leader:
 def _anneal(objective: Objective, best: _Best, point: Array, radius: float, steps: int) -> npt.NDArray[np.bool_]:
     """Gradient steps whose length shrinks from a tenth to a thousandth of the radius: they cross and follow kinks.
 
-    Quasi-Newton steps fail on a kink, because the model is wrong on its far side; these zigzag along it. After a
-    quarter of the steps only the best start of each problem goes on. A problem has converged when the last quarter
+    Quasi-Newton steps fail on a kink, because the model is wrong on its far side; these zigzag along it. After an
+    eighth of the steps only the best start of each problem goes on. A problem has converged when the last quarter
     gained less than a thousandth.
     """
     for turn, length in enumerate((0.1 * np.geomspace(1, 0.01, steps)).tolist()):
         if turn == steps - steps // 4:
             before = best.value.copy()
         value, slope = best.ask(objective, point)
-        if turn == steps // 4:
+        if turn == steps // 8:
             first = value.argmax(0)[None]
             point, slope = _pick(first, point), _pick(first, slope)
         free = _free(slope, point, radius)

@@ -134,6 +134,14 @@ def map_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
+def plain_table(headings: Sequence[str], right: Sequence[int] = ()) -> Table:
+    """An empty table with these headings; the columns at the places in `right` are aligned to the right."""
+    table = _table()
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if place in right else "left")
+    return table
+
+
 def _cells(row: Mapping[str, Any]) -> dict[str, str]:
     """The cells of a row of `trial_table` by heading, in order."""
     value, ceiling = row["sensitivity"], row["ceiling"]

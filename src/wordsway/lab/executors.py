@@ -1,0 +1,120 @@
+"""Where trials run: processes of this machine, or a Dask cluster by its address."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from wordsway.errors import InputError, MissingExtra
+from wordsway.lab import worker
+
+_PATIENCE = 10  # seconds until a scheduler must have answered
+
+
+@dataclass(frozen=True)
+class Place:
+    """Executors of one kind.
+
+    Attributes
+    ----------
+    workers : int
+        How many trials run at once unless told.
+    open : callable
+        Count of workers -> context manager that gives an executor.
+    renewable : bool
+        Whether a new executor can be opened when one breaks because a worker process died.
+    """
+
+    name: str
+    workers: int
+    open: Callable[[int], AbstractContextManager[Executor]]
+    renewable: bool = True
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def local(workers: int | None = None) -> Place:
+    """Processes of this machine, as many as there are cores unless told."""
+    if workers is not None and (not isinstance(workers, int) or workers < 1):
+        raise InputError(f"workers must be at least 1, got {workers}")
+    return Place("local processes", workers or cores(), _processes)
+
+
+@contextmanager
+def _processes(count: int) -> Iterator[Executor]:
+    """A pool whose workers hold a lifeline: they end with this process, however it ends, and when the block is left.
+
+    Fresh processes (spawned), because a fork would copy the threads' locks.
+    """
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), worker.begin, (reader,))
+    try:
+        yield pool
+        pool.shutdown()
+    finally:
+        writer.close()  # after an error or an interrupt this ends workers in the middle of their trials
+        pool.shutdown(cancel_futures=True)
+        reader.close()
+
+
+def given(executor: Executor) -> Place:
+    """Somebody's own executor: it is used, and left open."""
+
+    @contextmanager
+    def lend(count: int) -> Iterator[Executor]:
+        yield executor
+
+    return Place(type(executor).__name__, getattr(executor, "_max_workers", None) or cores(), lend, renewable=False)
+
+
+@contextmanager
+def dask(address: str, patience: float = _PATIENCE) -> Iterator[Place]:
+    """The workers of the Dask scheduler at an address such as tcp://10.0.0.5:8786.
+
+    Every worker must have this version of wordsway installed; whatever started them (dask-jobqueue on Slurm, the Dask
+    operator on Kubernetes, an SSH cluster) does not matter here.
+    """
+    try:
+        from distributed import Client as Untyped
+    except ImportError as error:
+        raise MissingExtra("a Dask cluster needs distributed: run `pip install 'wordsway[cluster]'`") from error
+    Client: Any = Untyped
+    try:
+        client = Client(address, timeout=patience, set_as_default=False)
+    except (OSError, ValueError, TypeError, ImportError) as error:
+        raise InputError(
+            f"a Dask scheduler must answer at {address} within {patience:g} s, got {_line(error)}: "
+            "check the address and that the scheduler runs"
+        ) from error
+    with client:
+        threads = client.nthreads()
+        if not threads:
+            raise InputError(f"the Dask scheduler at {address} must have workers, got none: start some")
+        ours = worker.versions()["wordsway"]
+        for name, found in client.run(_version_there, on_error="return").items():
+            if found != ours:
+                what = f"version {found}" if isinstance(found, str) else _line(found)
+                raise InputError(f"Dask worker {name} must have wordsway {ours} installed, got {what}")
+
+        @contextmanager
+        def lend(count: int) -> Iterator[Executor]:
+            with client.get_executor(pure=False, retries=0) as executor:
+                yield executor
+
+        yield Place(f"Dask at {address}", sum(threads.values()), lend)
+
+
+def _version_there() -> str:
+    return worker.versions()["wordsway"]
+
+
+def _line(error: object) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

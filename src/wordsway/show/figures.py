@@ -1,0 +1,158 @@
+"""The style of all figures: panels, curves with bands, theory lines, on a light or a dark page.
+
+Drawn on `matplotlib.figure.Figure` objects, never through pyplot: nothing global is left behind. Everything here must
+be called inside `style`, which sets colours and fonts.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from wordsway.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Told apart by people who see few colours too, and drawn with different markers
+_LIGHT = ("#0072b2", "#d55e00", "#00805c", "#a8477f", "#7a6400", "#4d4d4d")
+_DARK = ("#56b4e9", "#ff9d5c", "#2fc79a", "#e79bc6", "#e6d04a", "#b8b8b8")
+_INK = {False: "#1b1f24", True: "#e6e8eb"}
+_MARKERS = "os^Dvx"
+_PANEL = (4.4, 3.4)  # inches
+_FAR = 3.0  # ceilings beyond this many times the value are not drawn
+
+
+@contextmanager
+def style(dark: bool = False) -> Iterator[None]:
+    """The look of a figure: readable at half its size, the background left to the page."""
+    try:
+        import matplotlib as mpl
+    except ImportError as error:
+        raise MissingExtra("drawing figures needs matplotlib: run `pip install 'wordsway[figures]'`") from error
+    from cycler import cycler
+
+    ink = _INK[dark]
+    settings: dict[Any, Any] = {
+        "axes.prop_cycle": cycler(color=_DARK if dark else _LIGHT),
+        "axes.edgecolor": ink,
+        "axes.labelcolor": ink,
+        "axes.titlecolor": ink,
+        "axes.facecolor": "none",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.titlesize": 11,
+        "axes.titleweight": "bold",
+        "axes.titlelocation": "left",
+        "figure.facecolor": "none",
+        "font.size": 10,
+        "grid.alpha": 0.25,
+        "grid.color": ink,
+        "grid.linewidth": 0.5,
+        "legend.frameon": False,
+        "legend.labelcolor": ink,
+        "lines.linewidth": 1.6,
+        "lines.markersize": 4.5,
+        "text.color": ink,
+        "xtick.color": ink,
+        "ytick.color": ink,
+        "svg.fonttype": "path",
+        "svg.hashsalt": "wordsway",  # the same picture, the same bytes
+    }
+    with mpl.rc_context(settings):
+        yield
+
+
+def render(draw: Callable[[Figure], None], kind: str, dark: bool = False) -> bytes:
+    """Draw a figure and return its bytes: kind "svg" or "png" (on white, or near black)."""
+    with style(dark):
+        from matplotlib.figure import Figure
+
+        figure = Figure(layout="constrained")
+        draw(figure)
+        buffer = io.BytesIO()
+        if kind == "png":
+            figure.savefig(buffer, format="png", dpi=160, facecolor="#15181c" if dark else "white")
+        else:
+            figure.savefig(buffer, format="svg", metadata={"Date": None})
+        return buffer.getvalue()
+
+
+def panel(figure: Figure, count: int, place: int, title: str, columns: int = 3) -> Axes:
+    """One of `count` panels side by side, in rows of at most `columns`; the figure grows to hold them."""
+    across = min(count, columns)
+    down = -(-count // across)
+    figure.set_size_inches(_PANEL[0] * across, _PANEL[1] * down)
+    axes = figure.add_subplot(down, across, place + 1)
+    axes.set_title(title)
+    return axes
+
+
+def colour(number: int) -> str:
+    """The colour of a curve by its number."""
+    import matplotlib as mpl
+
+    colours = mpl.rcParams["axes.prop_cycle"].by_key()["color"]
+    return str(colours[number % len(colours)])
+
+
+def curve(
+    axes: Axes,
+    x: Sequence[float],
+    mean: Sequence[float],
+    deviation: Sequence[float],
+    ceiling: Sequence[float | None],
+    label: str,
+    number: int,
+) -> None:
+    """A mean with its band of one standard deviation, and a lighter band from there up to the ceiling.
+
+    A ceiling so far away that it would flatten the curves is told in the legend instead.
+    """
+    shade = colour(number)
+    low = [m - s for m, s in zip(mean, deviation, strict=True)]
+    high = [m + s for m, s in zip(mean, deviation, strict=True)]
+    known = [value for value in ceiling if value is not None]
+    if len(known) == len(mean):
+        ratio = max(value / m for value, m in zip(known, mean, strict=True))
+        if ratio <= _FAR:
+            top = [max(value, h) for value, h in zip(known, high, strict=True)]
+            axes.fill_between(x, high, top, color=shade, alpha=0.12, linewidth=0, zorder=1)
+        else:
+            label = f"{label} (ceiling {float(f'{ratio:.2g}'):,.4g} S)"
+    axes.plot(x, mean, color=shade, marker=_MARKERS[number % len(_MARKERS)], label=label, zorder=3)
+    axes.fill_between(x, low, high, color=shade, alpha=0.35, linewidth=0, zorder=2)
+
+
+def theory(axes: Axes, x: Sequence[float], y: Sequence[float], label: str) -> None:
+    """What theory says, as a dashed line."""
+    import matplotlib as mpl
+
+    axes.plot(x, y, color=mpl.rcParams["text.color"], linestyle=(0, (4, 3)), linewidth=1.2, label=label, zorder=4)
+
+
+def finish(axes: Axes, x: str, y: str, places: Sequence[float], logarithmic: bool) -> None:
+    """Labels, scales, ticks at the measured places, and the legend."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    if logarithmic:
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(FixedLocator(list(places)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    bottom, top = axes.get_ylim()  # room for the legend above the curves
+    axes.set_ylim(top=top * (top / bottom) ** 0.4 if logarithmic else top + 0.35 * (top - bottom))
+    long = any(len(label) > 20 for label in axes.get_legend_handles_labels()[1])
+    axes.legend(fontsize=9, loc="upper right", ncols=1 if long else 2)
