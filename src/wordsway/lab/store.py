@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -150,13 +151,11 @@ class Store:
         """Take the missing steps, all in one transaction: the file has the old schema or the new one."""
         if _schema(self._db) == len(MIGRATIONS):
             return
-        from wordsway import __version__
-
         with _writing(self._db):
             for number, steps in enumerate(MIGRATIONS[_schema(self._db) :], start=_schema(self._db) + 1):
                 for step in steps:
                     self._db.execute(step)
-                self._db.execute("INSERT INTO migrations VALUES (?, ?, ?)", (number, _now(), __version__))
+                self._db.execute("INSERT INTO migrations VALUES (?, ?, ?)", (number, _now(), metadata.version("wordsway")))
             self._db.execute(f"PRAGMA application_id = {APPLICATION}")
             self._db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
