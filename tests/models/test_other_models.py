@@ -13,7 +13,7 @@ from torch import Tensor
 
 import wordsway.models.library as library_module
 from models import tiny
-from models.conftest import Library
+from models.conftest import MODEL, Library
 from wordsway.errors import InputError
 from wordsway.models import embedding_dimension, encoder, review_contexts, vocabulary_embeddings
 from wordsway.models.library import load_library
@@ -201,6 +201,11 @@ def test_minilm_is_the_offline_encoder_also_beside_a_folder_of_that_name(
     assert embedding_dimension() == embedding_dimension("minilm") == 384
     assert embedding_dimension("./minilm") == tiny.DIMENSION
     assert torch.equal(review_contexts(3, 30, 8)[0], review_contexts(3, 30, 8, model="minilm")[0])
+
+
+def test_the_offline_encoder_named_by_its_folder_gives_the_same_bytes(library: Library) -> None:
+    assert torch.equal(review_contexts(6, 30, 384)[0], review_contexts(6, 30, 384, model=str(MODEL))[0])
+    assert vocabulary_embeddings(2)[1] == vocabulary_embeddings(2, model=str(MODEL))[1]
 
 
 def test_a_folder_may_be_named_by_any_path(

@@ -155,7 +155,8 @@ class Store:
             for number, steps in enumerate(MIGRATIONS[_schema(self._db) :], start=_schema(self._db) + 1):
                 for step in steps:
                     self._db.execute(step)
-                self._db.execute("INSERT INTO migrations VALUES (?, ?, ?)", (number, _now(), metadata.version("wordsway")))
+                done = (number, _now(), metadata.version("wordsway"))
+                self._db.execute("INSERT INTO migrations VALUES (?, ?, ?)", done)
             self._db.execute(f"PRAGMA application_id = {APPLICATION}")
             self._db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
