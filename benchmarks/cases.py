@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import alone, compare
+from benchmarks import alone, compare, laboratory
 from benchmarks.child import Child
 from benchmarks.report import Outcome
 
@@ -40,6 +40,11 @@ def _large(summary: str, n: int, d: int, depth: int | None, draws: int, seconds:
         {"n": n, "d": d, "draws": draws, **shape},
         {"n": 8, "d": 6, "draws": min(draws, 2), **shape},
     )
+
+
+def _figures(scale: str, seconds: int) -> Case:
+    size = {"scale": scale, "seconds": seconds, "memory": 4 * _GB}
+    return Case(f"all figures at {scale} scale", laboratory.figures, size, {**size, "scale": "quick", "trials": 1})
 
 
 CASES: dict[str, Case] = {
@@ -87,4 +92,18 @@ CASES: dict[str, Case] = {
         },
         {"maps": {"raf": (6, 8), "rf": (6, 8)}, "count": 5},
     ),
+    "runner": Case(
+        "the laboratory's own cost: 5,000 trials that do nothing",
+        laboratory.runner,
+        {"count": 5000, "milliseconds": 2},
+        {"count": 20, "milliseconds": 2},
+    ),
+    "workers": Case(
+        "a sweep on two workers against one",
+        laboratory.workers,
+        {"count": 120, "ratio": 1.7},
+        {"count": 2, "ratio": 1.7},
+    ),
+    "figures-quick": _figures("quick", 180),
+    "figures-paper": _figures("paper", 900),
 }

@@ -13,6 +13,7 @@ from torch import Tensor
 
 import wordsway as ws
 from benchmarks import published
+from benchmarks.laboratory import LAB_JOBS
 from benchmarks.metering import measure
 from wordsway.seeds import generator
 
@@ -201,4 +202,4 @@ JOBS: dict[str, Callable[..., dict[str, Any]]] = {
         ceilings,
         accuracy,
     )
-}
+} | LAB_JOBS

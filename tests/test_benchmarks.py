@@ -301,6 +301,7 @@ def _answer(job: str, **changes: Any) -> dict[str, Any]:
         "words": 3,
     }
     others = {"candidates": 9, "top": "x", "gap": 1e-15, "sample": 3, "count": 5}
+    others |= {"done": 5000, "asked": 5000, "claims": 4, "hold": 4, "digest": "0" * 64}
     efforts = {name: {"ratios": [1.1, 1.2], "seconds": 1.0} for name in ("simple", "quick", "tight")}
     answer: dict[str, Any] = {**costs, **checks, **values, **others, "efforts": efforts}
     if job.endswith("published"):
@@ -327,6 +328,12 @@ def _answer(job: str, **changes: Any) -> dict[str, Any]:
         ("ceilings", "ceilings", {"efforts": {"tight": {"ratios": [1.1, 1.31], "seconds": 1.0}}}, "between 1 and 1.3"),
         ("ceilings", "ceilings", {"efforts": {"quick": {"ratios": [0.9, 1.2], "seconds": 1.0}}}, "between 1 and 1.5"),
         ("accuracy", "accuracy", {"gap": 1e-11}, "at most 1e-12"),
+        ("runner", "lab_empty", {"seconds": 10.1}, "under 2 ms a trial"),
+        ("runner", "lab_empty", {"done": 4999}, "every trial is stored"),
+        ("figures-quick", "lab_figures", {"seconds": 181.0}, "within 180 s"),
+        ("figures-paper", "lab_figures", {"peak": 5 * 10**9}, "under 4.0 GB together"),
+        ("figures-paper", "lab_figures", {"done": 4998}, "every trial finishes"),
+        ("figures-paper", "lab_figures", {"hold": 3}, "every claim holds"),
     ],
 )
 def test_every_target_is_checked(name: str, job: str, changes: dict[str, Any], claim: str) -> None:
@@ -336,6 +343,23 @@ def test_every_target_is_checked(name: str, job: str, changes: dict[str, Any], c
     failed = failures([outcome])
     assert failed
     assert all(claim in target.claim for target in failed)
+
+
+def _sweep(seconds: float, digest: str = "a") -> Any:
+    return lambda job, workers, **_: {"seconds": seconds if workers == 2 else 17.0, "digest": digest * workers}
+
+
+def test_the_targets_of_two_workers_are_checked() -> None:
+    case = CASES["workers"]
+    claims = [target.claim for target in failures([case.run(_sweep(10.1), case.full)])]
+    assert claims == ["at least 1.7 times as fast", "the same numbers, bit for bit"]
+    assert failures([case.run(_sweep(10.0, ""), case.full)]) == []
+
+
+def test_two_workers_give_the_numbers_of_one() -> None:
+    one, two = (JOBS["lab_sweep"](count=2, workers=workers) for workers in (1, 2))
+    assert one["digest"] == two["digest"]
+    assert two["done"] == 2
 
 
 def test_sides_with_different_numbers_of_threads_are_not_compared() -> None:

@@ -1,0 +1,174 @@
+"""The laboratory's own cost: empty trials, two workers against one, and all figures at both scales."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+
+from benchmarks.child import Child
+from benchmarks.report import Outcome, Row, Target, number
+from wordsway.contexts import gaussian_context
+from wordsway.lab import Experiment, Scope, Store, run
+from wordsway.lab.executors import local
+from wordsway.lab.figures import all_figures
+from wordsway.maps import RandomAttention
+from wordsway.memory import human
+from wordsway.sensitivity import word_sensitivity
+
+TABLE = "The laboratory (ours)"
+_SIZE = (100, 256)  # n, d of a trial of the sweep
+
+
+def empty_trial(parameters: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """A trial that costs nothing, so that all that is measured is the runner."""
+    return {"seed": seed}
+
+
+def busy_trial(parameters: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """A trial that keeps a core busy for about a quarter of a second."""
+    n, d = _SIZE
+    values = [
+        word_sensitivity(RandomAttention(d, seed=seed), gaussian_context(n, d, seed), word, ceiling=None).value
+        for word in range(6)
+    ]
+    return {f"word{word}": value for word, value in enumerate(values)}
+
+
+def _experiment(name: str, trial: Any, count: int) -> Experiment:
+    return Experiment(
+        name=name,
+        title=name,
+        about="",
+        trial=trial,
+        grid=lambda scope: [{}],
+        trials={"quick": count, "paper": count},
+        table=lambda finished: [],
+        claims=lambda table: [],
+        plot=lambda table, figure: None,
+    )
+
+
+# Jobs
+
+
+def lab_empty(count: int, workers: int) -> dict[str, Any]:
+    """Seconds for many trials that do nothing, with the start of the processes and every commit."""
+    experiment = _experiment("empty", empty_trial, count)
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.perf_counter()
+        tally = run(experiment, Path(folder) / "store.sqlite", local(workers))
+        return {"seconds": time.perf_counter() - begin, "done": tally.done}
+
+
+def lab_sweep(count: int, workers: int) -> dict[str, Any]:
+    """Seconds for a sweep that keeps every worker busy, and a digest of its numbers."""
+    experiment = _experiment("busy", busy_trial, count)
+    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "store.sqlite") as store:
+        begin = time.perf_counter()
+        run(experiment, store, local(workers))
+        seconds = time.perf_counter() - begin
+        found = store.records(experiment.asked(Scope()))
+    digest = hashlib.sha256(repr([(one.seed, one.record) for one in found]).encode()).hexdigest()
+    return {"seconds": seconds, "done": len(found), "digest": digest}
+
+
+def lab_figures(scale: str, workers: int, trials: int | None = None) -> dict[str, Any]:
+    """Seconds and memory for every figure at a scale: the runner with all its workers."""
+    figures = list(all_figures().values())
+    scope = Scope(scale, trials=trials)
+    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "store.sqlite") as store:
+        begin = time.perf_counter()
+        with _family_memory() as peak:
+            tally = run(figures, store, local(workers), scope=scope)
+        seconds = time.perf_counter() - begin
+        verdicts = [
+            verdict.holds for one in figures for verdict in one.claims(one.table(store.records(one.asked(scope))))
+        ]
+    return {
+        "seconds": seconds,
+        "peak": peak[0],
+        "done": tally.done,
+        "asked": tally.asked,
+        "claims": len(verdicts),
+        "hold": sum(verdict is True for verdict in verdicts),
+    }
+
+
+@contextmanager
+def _family_memory() -> Any:
+    """The largest sum of resident memory of this process and its children, looked at ten times a second."""
+    over, peak = threading.Event(), [0]
+
+    def look() -> None:
+        me = psutil.Process()
+        while not over.wait(0.1):
+            size = 0
+            for process in (me, *me.children(recursive=True)):
+                try:
+                    size += process.memory_info().rss
+                except psutil.Error:  # it has just ended
+                    continue
+            peak[0] = max(peak[0], size)
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        over.set()
+        watcher.join()
+
+
+LAB_JOBS = {job.__name__: job for job in (lab_empty, lab_sweep, lab_figures)}
+
+# Cases
+
+
+def runner(child: Child, size: Mapping[str, Any]) -> Outcome:
+    """What the runner costs a trial."""
+    count, limit = size["count"], size["milliseconds"]
+    got = child("lab_empty", count=count, workers=2)
+    each = 1e3 * got["seconds"] / count
+    case = f"{count:,} empty trials, 2 workers"
+    row = Row(TABLE, {"case": case, "seconds": number(got["seconds"]), "a trial": f"{each:.2f} ms"})
+    targets = (
+        Target(case, f"under {limit} ms a trial, the start of the workers included", f"{each:.2f} ms", each < limit),
+        Target(case, "every trial is stored", f"{got['done']:,}", got["done"] == count),
+    )
+    return Outcome((row,), targets)
+
+
+def workers(child: Child, size: Mapping[str, Any]) -> Outcome:
+    """Two workers against one on the same sweep."""
+    one, two = (child("lab_sweep", count=size["count"], workers=count) for count in (1, 2))
+    ratio = one["seconds"] / two["seconds"]
+    case = f"{size['count']} trials of raf, 2 workers against 1"
+    cells = {"case": case, "seconds": f"{number(two['seconds'])} against {number(one['seconds'])}"}
+    targets = (
+        Target(case, f"at least {size['ratio']} times as fast", f"{ratio:.2f} times", ratio >= size["ratio"]),
+        Target(case, "the same numbers, bit for bit", one["digest"][:8], one["digest"] == two["digest"]),
+    )
+    return Outcome((Row(TABLE, cells),), targets)
+
+
+def figures(child: Child, size: Mapping[str, Any]) -> Outcome:
+    """Every figure at a scale."""
+    got = child("lab_figures", scale=size["scale"], workers=2, trials=size.get("trials"))
+    case = f"all figures, {size['scale']} scale, {got['done']:,} trials, 2 workers"
+    cells = {"case": case, "seconds": number(got["seconds"]), "memory of all processes": human(got["peak"])}
+    held = f"{got['hold']} of {got['claims']}"
+    targets = (
+        Target(case, f"within {size['seconds']} s", f"{number(got['seconds'])} s", got["seconds"] <= size["seconds"]),
+        Target(case, f"under {human(size['memory'])} together", human(got["peak"]), got["peak"] < size["memory"]),
+        Target(case, "every trial finishes", f"{got['done']} of {got['asked']}", got["done"] == got["asked"]),
+        Target(case, "every claim holds", held, got["hold"] == got["claims"]),
+    )
+    return Outcome((Row(TABLE, cells),), targets)
