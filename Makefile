@@ -16,11 +16,8 @@ setup: $(READY) ## make .venv from the pinned requirements, with the offline mod
 $(READY): pyproject.toml requirements/runtime.txt requirements/dev.txt requirements/offline.txt
 	@PYTHON="$(PYTHON)" sh tools/setup.sh $(VENV)
 
-reproduce: $(READY) ## measure how far one word moves each of the paper's four maps, on reviews
-	$(BIN)/wordsway measure rf --n 90 --d 192 --data imdb --trials 3
-	$(BIN)/wordsway measure drf --depth 4 --n 50 --d 64 --data imdb --trials 3
-	$(BIN)/wordsway measure raf --n 100 --d 384 --data imdb --trials 3
-	$(BIN)/wordsway measure relu-raf --n 100 --d 384 --data imdb --trials 3
+reproduce: $(READY) ## run every figure, check its claims and write results/index.html; ARGS="--scale paper" for more
+	$(BIN)/wordsway reproduce --out results $(ARGS)
 
 # Two processes with one thread each: torch would otherwise start as many threads as there are cores in both.
 test: $(READY) ## run the tests; ARGS="-k reviews" chooses some

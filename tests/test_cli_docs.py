@@ -25,6 +25,7 @@ def _commands() -> dict[str, list[str]]:
     """The commands with their options, as the parser has them."""
     group = typer.main.get_command(app)
     commands = {"": group, **group.commands}  # type: ignore[attr-defined]
+    commands |= {f"results {name}": command for name, command in commands["results"].commands.items()}
     return {
         name: [option for parameter in command.params for option in parameter.opts if option.startswith("-")]
         for name, command in commands.items()
@@ -39,18 +40,18 @@ def _help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_every_command_and_option_is_on_the_page() -> None:
     commands = _commands()
-    assert set(commands) == {"", "measure", "maps"}
+    assert set(commands) == {"", "measure", "maps", "reproduce", "figures", "results", "results show", "results export"}
     assert len(commands["measure"]) > 10
     assert "`wordsway --version`" in PAGE
     for name in set(commands) - {""}:
-        section = _section(f"wordsway {name}")
+        section = _section(f"wordsway {name.split()[0]}")
         for option in commands[name]:
             assert re.search(rf"{option}\b", section), f"{option} of {name}"
 
 
 def test_every_command_has_a_runnable_example(capsys: pytest.CaptureFixture[str]) -> None:
     for name in _commands():
-        assert "Example: wordsway " in _help([name] if name else [], capsys)
+        assert "Example: wordsway " in _help(name.split(), capsys)
 
 
 def test_the_help_and_the_page_name_every_map_activation_and_ceiling(capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,10 +79,13 @@ def test_the_json_on_the_page_is_json_with_these_keys() -> None:
     assert all(list(record) == list(next(run(made))[0]) for record in shown)
 
 
-def test_the_page_shows_what_maps_prints(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", ["maps", "figures"])
+def test_the_page_shows_what_the_lists_print(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     with pytest.raises(SystemExit):
-        main(["maps"])
+        main([command])
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    assert "$ wordsway maps\n" + "\n".join(printed) in PAGE
+    assert f"$ wordsway {command}\n" + "\n".join(printed) in PAGE
