@@ -11,7 +11,7 @@ from torch import Tensor
 from wordsway import memory
 from wordsway.activations import Activation
 from wordsway.errors import NumericalError
-from wordsway.gaussian import GaussianMatrix
+from wordsway.gaussian import DenseGaussian, GaussianMatrix
 from wordsway.maps.response import LARGE, Ceiling, Functional, ValueAndGradient, positive_norm, relative
 
 _MANY = 1024  # features from which on one start is enough
@@ -111,16 +111,35 @@ class LayeredResponse:
         return relative(square.reshape(self._lead(delta)), slope, self.norm)
 
     def inner(self, u: Tensor) -> Functional:
-        weights = u.to(self.base).reshape(-1, 1)  # k 1
-        base = (weights * self.base).sum()
+        several = self.inners([u])
+
+        def functional(delta: Tensor) -> ValueAndGradient:
+            values, slopes = several(delta)
+            return values[0], None if slopes is None else slopes[0]
+
+        return functional
+
+    def inners(self, us: Sequence[Tensor]) -> Functional:
+        """Several functionals at once, values (m, ...) and gradients (m, ..., *shape): they share the features."""
+        weights = [u.to(self.base).reshape(-1, 1) for u in us]  # each k 1
+        bases = [(weight * self.base).sum() for weight in weights]
 
         def functional(delta: Tensor) -> ValueAndGradient:
             reached, change = self._forward(delta)
-            value = base + (weights * change).sum(0)
-            slope = self._backward(reached, weights.expand_as(change), delta)
-            return value.reshape(self._lead(delta)), slope
+            values = [base + (weight * change).sum(0) for weight, base in zip(weights, bases, strict=True)]
+            slopes = [self._backward(reached, weight.expand_as(change), delta) for weight in weights]
+            return torch.stack(values).reshape(-1, *self._lead(delta)), torch.stack(slopes)
 
         return functional
+
+    def stored(self) -> LayeredResponse:
+        """The same response with the words' columns of V_1 revealed in full and kept: k d numbers a word.
+
+        Worth it for many questions, or where V_1 was asked much before: a question is then one product.
+        """
+        blocks: list[GaussianMatrix] = [DenseGaussian.of(block.dense()) for block in self.blocks]
+        together = len(self.shape) == 2
+        return LayeredResponse(blocks, self.starts[0][:, 0], self.deeper, self.phi, together)
 
     def ceiling(self, radius: float, effort: str = "quick") -> Ceiling | None:
         """Lipschitz constants times norms: |phi|_Lip^L |V_L| ... |V_2| sum_l |V_1's block l| r / |phi(X)|."""

@@ -15,7 +15,7 @@ fraction of torch's.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -280,6 +280,29 @@ class OneWordResponse:
         return self._lower(size / self.norm, delta), torch.from_numpy(slope).reshape(delta.shape).to(self.like.device)
 
     def inner(self, u: Tensor) -> Functional:
+        part = self._functional(u)
+
+        def functional(delta: Tensor) -> ValueAndGradient:
+            value, slope = part(self._move(self._lift(delta)))
+            return self._lower(value, delta), torch.from_numpy(slope).reshape(delta.shape).to(self.like.device)
+
+        return functional
+
+    def inners(self, us: Sequence[Tensor]) -> Functional:
+        """Several functionals at once, values (m, ...) and gradients (m, ..., *shape): they share what Delta moves."""
+        parts = [self._functional(u) for u in us]
+
+        def functional(delta: Tensor) -> ValueAndGradient:
+            move = self._move(self._lift(delta))
+            found = [part(move) for part in parts]
+            slopes = torch.from_numpy(np.stack([slope for _, slope in found]))
+            values = torch.stack([self._lower(value, delta) for value, _ in found])
+            return values, slopes.reshape(len(parts), *delta.shape).to(self.like.device)
+
+        return functional
+
+    def _functional(self, u: Tensor) -> Callable[[Move], tuple[Array, Array]]:
+        """<u, phi(X^i(Delta))> (B, W) and its gradient (B, W, d), from what Delta moves."""
         parts = self.attention.split(u.detach().to("cpu", self.like.dtype)).contiguous().numpy()  # H n v
         base = (parts * self.mixed).sum()
         own_parts = np.moveaxis(parts[:, self.words], 1, 0)  # W H v
@@ -288,14 +311,13 @@ class OneWordResponse:
         if (got := self.captured) is not None:
             along[got.place] = (parts[got.head, got.row] * got.f).sum(-1)
 
-        def functional(delta: Tensor) -> ValueAndGradient:
-            move = self._move(self._lift(delta))
+        def functional(move: Move) -> tuple[Array, Array]:
             mixed = self._by_head(move.w, parts)  # B W H v; the moved row's own w is 0
             rows = ((move.w - self.before) * along).sum((-2, -1)) + (mixed * move.value).sum((-2, -1))
             value = base + rows + (self._own_change(move) * own_parts).sum((-2, -1))
             by_weight = along + self._by_head(move.value, np.swapaxes(parts, 1, 2))
             slope = self._pull_back(move, by_weight, None, mixed, np.broadcast_to(own_parts, move.value.shape).copy())
-            return self._lower(value, delta), torch.from_numpy(slope).reshape(delta.shape).to(self.like.device)
+            return value, slope
 
         return functional
 

@@ -43,7 +43,12 @@ class Found:
 
 
 def maximise(
-    objective: Objective, starts: Array, radius: float, effort: Effort | None = None, escape: Escape | None = None
+    objective: Objective,
+    starts: Array,
+    radius: float,
+    effort: Effort | None = None,
+    escape: Escape | None = None,
+    inside: bool = False,
 ) -> Found:
     """Maximise over |Delta_l| <= radius for each of the m moves l.
 
@@ -57,16 +62,18 @@ def maximise(
     objective : callable
         (B, G, m, d), bool -> values (B, G), gradients (B, G, m, d).
     starts : array (B, G, m, d)
-        Directions to start from; their length does not matter.
+        Directions to start from; their length does not matter, unless `inside`.
     radius : float
         Radius of the balls.
     effort : Effort
     escape : callable, optional
         Points (B', G, m, d) in other basins near given ones (best first); they are polished too.
+    inside : bool
+        Whether the starts are points of the ball, rather than directions to its edge.
     """
     effort = effort or Effort()
     best = _Best(starts)
-    point = _to_sphere(starts, radius)
+    point = _to_ball(starts, radius) if inside else _to_sphere(starts, radius)
     for _ in range(effort.power):
         _, slope = best.ask(objective, point)
         point = _to_sphere(np.where(_length(slope) > 0, slope, point), radius)
@@ -79,10 +86,10 @@ def maximise(
         converged = _anneal(objective, best, point, radius, effort.anneal)
     before = best.value.copy()
     best.look(objective, np.linspace(0.1, 0.9, 9, dtype=starts.dtype).reshape(-1, 1, 1, 1) * best.delta)
-    inside = best.value > before * (1 + effort.tolerance)
-    if inside.any():
-        _, again = _polish(objective, best, best.delta[None].copy(), radius, effort, skip=~inside)
-        converged = np.where(inside, again, converged)
+    better = best.value > before + effort.tolerance * np.abs(before)
+    if better.any():
+        _, again = _polish(objective, best, best.delta[None].copy(), radius, effort, skip=~better)
+        converged = np.where(better, again, converged)
     return Found(best.value, best.delta, converged, best.evaluations)
 
 
@@ -255,7 +262,7 @@ def _anneal(objective: Objective, best: _Best, point: Array, radius: float, step
         free = _free(slope, point, radius)
         point = _to_ball(point + length * _to_sphere(free, radius), radius)
     best.look(objective, point)
-    return np.asarray(best.value <= 1.001 * before)
+    return np.asarray(best.value <= before + 0.001 * np.abs(before))
 
 
 def _direction(pairs: list[tuple[Array, Array]], free: Array, radius: float) -> tuple[Array, Array]:

@@ -1,0 +1,19 @@
+"""What one changed word does to generalization: interpolation, fine-tuning, re-training, alignment, losses."""
+
+from wordsway.generalization.interpolator import Features, Interpolator, StreamedFeatures, features_of
+from wordsway.generalization.losses import LOSSES, TRAININGS, Losses, Problem
+from wordsway.generalization.measure import Generalization, Simulation, one_word_generalization
+
+__all__ = [
+    "LOSSES",
+    "TRAININGS",
+    "Features",
+    "Generalization",
+    "Interpolator",
+    "Losses",
+    "Problem",
+    "Simulation",
+    "StreamedFeatures",
+    "features_of",
+    "one_word_generalization",
+]

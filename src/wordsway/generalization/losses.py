@@ -1,0 +1,105 @@
+"""What is minimised over Delta: squares of functionals of phi(X^i(Delta)), each with its gradient.
+
+Every loss is a function of three inner products with phi' = phi(X^i(Delta)):
+
+    f = <theta*, phi'>,   a_f = <phi, phi'> / |phi|^2,   a_r = <P' phi, phi'> / |P' phi|^2 = F(X, X^i(Delta)),
+
+since the fine-tuned model says f + a_f (y - f_0) and the re-trained one f + a_r (y - f_0), where f_0 = f(X, theta*),
+equations (18) and (22). So each loss is (c . (f, a_f, a_r) + c_0)^2 + p (f - f_0)^2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from wordsway.errors import InputError, nearest
+from wordsway.maps.response import Functional, Response, ValueAndGradient
+
+Array = npt.NDArray[np.floating[Any]]
+TRAININGS = ("fine-tuned", "re-trained")
+LOSSES = ("alignment", "error", "swapped")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One search: whose prediction is looked at, what is minimised, and with which penalty on gamma.
+
+    Attributes
+    ----------
+    training : {"fine-tuned", "re-trained"}
+    loss : {"alignment", "error", "swapped"}
+        (25): the alignment that the training depends on, plus 1, squared; (16): the test error; or the alignment of the
+        other training, as in the paper's last figure.
+    penalty : float
+        p >= 0 in (147) to (149): adds p (f(X^i(Delta), theta*) - f(X, theta*))^2.
+    """
+
+    training: str
+    loss: str = "alignment"
+    penalty: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value, known in (("training", self.training, TRAININGS), ("loss", self.loss, LOSSES)):
+            if value not in known:
+                raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}{nearest(value, known)}")
+        if not 0 <= self.penalty < float("inf"):
+            raise InputError(f"penalty must be at least 0, got {self.penalty}")
+
+    def coefficients(self, label: float, before: float) -> tuple[tuple[float, float, float], float]:
+        """c and c_0 of the loss, for the sample's label y and f_0."""
+        retrained = (self.training == "re-trained") != (self.loss == "swapped")
+        if self.loss == "error":
+            missing = label - before
+            return (1.0, 0.0, missing) if retrained else (1.0, missing, 0.0), label
+        return ((0.0, 0.0, 1.0) if retrained else (0.0, 1.0, 0.0)), 1.0
+
+
+def functionals(response: Response, vectors: Sequence[Tensor]) -> Functional:
+    """Delta (..., d) -> inner products (m, ...) with several vectors, and their gradients (m, ..., d)."""
+    together = getattr(response, "inners", None)
+    if together is not None:
+        found: Functional = together(vectors)
+        return found
+    single = [response.inner(vector) for vector in vectors]
+
+    def functional(delta: Tensor) -> ValueAndGradient:
+        pairs = [one(delta) for one in single]
+        slopes = [torch.zeros_like(delta) if slope is None else slope for _, slope in pairs]
+        return torch.stack([value for value, _ in pairs]), torch.stack(slopes)
+
+    return functional
+
+
+class Losses:
+    """The losses of several problems at one sample, evaluated together.
+
+    Cost: three functionals of the response for each Delta, whatever the number of problems.
+    """
+
+    def __init__(self, several: Functional, problems: Sequence[Problem], label: float, before: float) -> None:
+        self.several, self.before = several, before
+        pairs = [problem.coefficients(label, before) for problem in problems]
+        self.mix = np.array([c for c, _ in pairs])  # G 3
+        self.shift = np.array([c for _, c in pairs])  # G
+        self.penalty = np.array([problem.penalty for problem in problems])  # G
+
+    def __call__(self, delta: Array) -> tuple[Array, Array]:
+        """(B, G, d) -> losses (B, G) and gradients (B, G, d)."""
+        flat = torch.from_numpy(np.ascontiguousarray(delta.reshape(-1, delta.shape[-1])))
+        values, slopes = self.several(flat)
+        if slopes is None:
+            raise TypeError("a functional must give its gradient")
+        found = values.numpy().reshape(3, *delta.shape[:2])  # 3 B G
+        pulls = slopes.numpy().reshape(3, *delta.shape)  # 3 B G d
+        miss = np.einsum("gc,cbg->bg", self.mix, found) + self.shift
+        gap = found[0] - self.before
+        loss = miss**2 + self.penalty * gap**2
+        slope = np.einsum("bg,gc,cbgd->bgd", 2 * miss, self.mix, pulls) + (2 * self.penalty * gap)[..., None] * pulls[0]
+        return loss, slope

@@ -1,0 +1,273 @@
+"""Does training on a sentence teach anything about the same sentence with one word changed? (section 6 of the paper)"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wordsway.contexts import as_context, check_radius, check_word
+from wordsway.errors import InputError
+from wordsway.generalization.interpolator import Interpolator, features_of
+from wordsway.generalization.losses import TRAININGS, Array, Losses, Problem, functionals
+from wordsway.maps import FeatureMap, Response, respond
+from wordsway.memory import Meter
+from wordsway.seeds import generator
+from wordsway.sensitivity.records import Cost, status
+from wordsway.sensitivity.search import Effort, maximise
+
+_SMOOTH = Effort(power=0, sift=12, keep=3, polish=60, tolerance=1e-6)
+_KINKED = Effort(power=0, sift=12, keep=3, polish=20, anneal=60, tolerance=1e-6)
+_FLOOR = 1e-2  # added to losses, so that "relative to its value" means something near 0
+
+
+@dataclass(frozen=True, eq=False)
+class Generalization:
+    """What one search found: a word changed by `delta`, and what the models say before and after training on X.
+
+    Attributes
+    ----------
+    problem : Problem
+        Training, loss and penalty.
+    gamma : float
+        |f(X^i(Delta), theta*) - f(X, theta*)| (13): how far the model could tell the two apart before.
+    error : float
+        (f(X^i(Delta), theta) + y)^2 (16), theta the trained parameters; the changed word turned the label to -y.
+    bound : float
+        (2 - gamma)^2, below which random features cannot come (Theorems 6.2, 6.3) but for O(1 / sqrt(n)); 0 where
+        gamma >= 2, outside of the theorems.
+    floor : float
+        (2 - gamma - c)^2 with the c that the proofs give for this very Delta, (45): S |y - f_0| for fine-tuning, and
+        S |phi(X)| |y - f_0| / sqrt(lambda_min(K_r)) for re-training, S the relative change of the features. Every map
+        obeys error >= floor; for random features it is close to `bound`. 0 where the bracket is negative.
+    constant : float
+        sqrt(n) ((2 - gamma)^2 - error): the constant of O(1 / sqrt(n)) that would make the theorem's inequality an
+        equality here.
+    before, moved_before : float
+        f(X, theta*) and f(X^i(Delta), theta*).
+    after : float
+        f(X^i(Delta), theta) after training.
+    alignment_fine_tuned, alignment_retrained : float
+        <phi, phi'> / |phi|^2, and F (23).
+    sensitivity : float
+        |phi(X^i(Delta)) - phi(X)| / |phi(X)| at this Delta.
+    loss : float
+        What was minimised, at its end: an upper bound on the smallest one in the ball.
+    delta : Tensor (d,)
+    status : str
+        "converged", or why the search stopped.
+    interpolates : bool
+        Whether theta* fits every training label.
+    lambda_min : float
+        The smallest eigenvalue of the kernel K of the training samples.
+    cost : Cost
+        Of the whole simulation, shared by all problems.
+    """
+
+    problem: Problem
+    gamma: float
+    error: float
+    bound: float
+    floor: float
+    constant: float
+    before: float
+    moved_before: float
+    after: float
+    alignment_fine_tuned: float
+    alignment_retrained: float
+    sensitivity: float
+    loss: float
+    delta: Tensor
+    status: str
+    interpolates: bool
+    lambda_min: float
+    cost: Cost
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; without the witness."""
+        names = ("gamma", "error", "bound", "floor", "constant", "before", "moved_before", "after")
+        names += ("alignment_fine_tuned", "alignment_retrained", "sensitivity", "status", "interpolates", "lambda_min")
+        return {
+            "training": self.problem.training,
+            "loss": self.problem.loss,
+            "penalty": self.problem.penalty,
+            **{name: getattr(self, name) for name in names},
+            "loss_value": self.loss,
+            **self.cost.to_dict(),
+        }
+
+
+def one_word_generalization(
+    phi: FeatureMap,
+    contexts: Any,
+    labels: Any,
+    X: Any,
+    y: float,
+    word: int = 0,
+    *,
+    losses: Sequence[str] = ("alignment", "error"),
+    penalties: Sequence[float] = (0.0,),
+    trainings: Sequence[str] = TRAININGS,
+    radius: float | None = None,
+    seed: int = 0,
+    effort: Effort | None = None,
+) -> list[Generalization]:
+    """Train on contexts, then on (X, y), and change one word of X so that the loss on (X^i(Delta), -y) gets small.
+
+    Parameters
+    ----------
+    phi : callable
+        The map; the model is linear in its features. See `wordsway.respond` for what makes it fast.
+    contexts : array (N, n, d)
+        Training samples, none of them X.
+    labels : array (N,)
+        -1 or +1.
+    X : array (n, d)
+        The new sample.
+    y : {-1, +1}
+        Its label.
+    word : int
+        The word that changes.
+    losses, penalties, trainings : sequences
+        What is minimised, see `Problem`: every combination is searched.
+    radius : float, optional
+        How far the word may move; sqrt(d) if left out.
+    seed : int
+        Seed of the starts of the search.
+    effort : Effort, optional
+        How hard to search.
+
+    Returns
+    -------
+    list of Generalization
+        One for each training, loss and penalty, in this order.
+
+    Notes
+    -----
+    Features, kernel and its factor are computed once for all searches: O(N^2 p + N^3), and N evaluations of the map.
+    Each step of the searches takes three functionals of the response for every problem and start.
+    """
+    problems = [Problem(t, loss, float(p)) for t in trainings for loss in losses for p in penalties]
+    if not problems:
+        raise InputError("losses, penalties and trainings must each name at least one, got none")
+    context, samples = _check_samples(contexts, X)
+    if y not in (-1, 1):
+        raise InputError(f"the new sample's label must be -1 or +1, got {y}")
+    position = check_word(len(context), word)
+    r = check_radius(radius, context.shape[1])
+    with Meter() as meter:
+        simulation = Simulation(phi, samples, labels, context, float(y), position)
+        found = simulation.search(problems, r, seed, effort)
+    return [simulation.record(problem, *one, meter) for problem, one in zip(problems, found, strict=True)]
+
+
+class Simulation:
+    """What all searches at one new sample share: features, kernel, response, functionals."""
+
+    def __init__(self, phi: FeatureMap, contexts: Tensor, labels: Any, X: Tensor, label: float, word: int) -> None:
+        self.interpolator = Interpolator(features_of(phi, contexts), labels)
+        with torch.no_grad():
+            found = phi(X).to(torch.float64)
+        own = found.reshape(-1)
+        response = respond(phi, X, word)
+        self.response: Response = response.stored() if hasattr(response, "stored") else response
+        self.label, self.n = label, len(X)
+        self.before = float(self.interpolator.predict(own))
+        self.norm = float(own.norm())
+        self.lambda_min, self.lambda_min_after = self.interpolator.lambda_min, self.interpolator.with_sample(own)
+        vectors = [self.interpolator.theta, own / self.norm**2, self.interpolator.alignment(own)]
+        self.several = functionals(self.response, [vector.reshape(found.shape) for vector in vectors])
+
+    def search(
+        self, problems: Sequence[Problem], radius: float, seed: int, effort: Effort | None
+    ) -> list[tuple[Tensor, float, bool, int]]:
+        """The best Delta of each problem, its loss, whether the search converged, and how many evaluations it took."""
+        losses = Losses(self.several, problems, self.label, self.before)
+        starts = self._starts(radius, seed, len(problems))
+
+        def objective(point: Array, gradient: bool) -> tuple[Array, Array | None]:
+            value, slope = losses(point[:, :, 0])
+            return -(value + _FLOOR), -slope[:, :, None]
+
+        kinked = getattr(self.response, "kinked", False)
+        found = maximise(objective, starts, radius, effort or (_KINKED if kinked else _SMOOTH), inside=True)
+        values = -found.value - _FLOOR
+        deltas = torch.from_numpy(found.delta[:, 0])
+        return [
+            (delta, float(value), bool(done), found.evaluations)
+            for delta, value, done in zip(deltas, values, found.converged, strict=True)
+        ]
+
+    def _starts(self, radius: float, seed: int, problems: int) -> Array:
+        """Random points at the edge and half way, and the directions along which the functionals change most."""
+        d = self.response.shape[-1]
+        source = generator(seed, "generalization starts")
+        random = torch.randn(8, d, generator=source, dtype=torch.float64)
+        random = random / random.norm(dim=-1, keepdim=True)
+        _, slopes = self.several(torch.zeros(1, d, dtype=torch.float64))
+        steep = torch.zeros(3, d, dtype=torch.float64) if slopes is None else slopes[:, 0].to(torch.float64)
+        steep = steep / steep.norm(dim=-1, keepdim=True).clamp_min(1e-300)
+        points = torch.cat([random[:6], 0.3 * random[6:], steep, -steep, 1e-3 * random[:1]]) * radius
+        return np.repeat(points.numpy()[:, None, None], problems, axis=1)
+
+    def record(
+        self, problem: Problem, delta: Tensor, loss: float, converged: bool, evaluations: int, meter: Meter
+    ) -> Generalization:
+        """Everything that is known of one Delta."""
+        values, _ = self.several(delta[None])
+        moved, fine, again = (float(value) for value in values[:, 0])
+        change = float(self.response.change(delta[None], gradient=False)[0][0])
+        missing = self.label - self.before
+        after = moved + (again if problem.training == "re-trained" else fine) * missing
+        gamma = abs(moved - self.before)
+        slack = change * abs(missing)
+        if problem.training == "re-trained":
+            slack *= self.norm / math.sqrt(self.lambda_min_after) if self.lambda_min_after > 0 else math.inf
+        error = (after + self.label) ** 2
+        bound = max(2 - gamma, 0.0) ** 2
+        like = self.response.like
+        cost = Cost(meter.seconds, meter.peak_mb, str(like.dtype).removeprefix("torch."), str(like.device), evaluations)
+        return Generalization(
+            problem=problem,
+            gamma=gamma,
+            error=error,
+            bound=bound,
+            floor=max(2 - gamma - slack, 0.0) ** 2,
+            constant=math.sqrt(self.n) * (bound - error),
+            before=self.before,
+            moved_before=moved,
+            after=after,
+            alignment_fine_tuned=fine,
+            alignment_retrained=again,
+            sensitivity=change,
+            loss=loss,
+            delta=delta,
+            status=status(converged).replace("a lower bound", "an upper bound").replace("raise", "lower"),
+            interpolates=self.interpolator.interpolates,
+            lambda_min=self.lambda_min,
+            cost=cost,
+        )
+
+
+def _check_samples(contexts: Any, X: Any) -> tuple[Tensor, Tensor]:
+    """The new sample and the training samples, of one shape, the new one not among them."""
+    context = as_context(X)
+    samples = torch.as_tensor(contexts)
+    if samples.ndim != 3 or len(samples) == 0 or not samples.is_floating_point():
+        raise InputError(f"contexts must be floats of shape (N, n, d), N >= 1, got {tuple(samples.shape)}")
+    if samples.shape[1:] != context.shape:
+        one, other = " x ".join(map(str, context.shape)), " x ".join(map(str, samples.shape[1:]))
+        raise InputError(
+            f"all contexts must have the same n x d, got {one} for the new sample and {other} for the others"
+        )
+    if not bool(torch.isfinite(samples).all()):
+        raise InputError("contexts must be finite, got entries that are not")
+    samples = samples.detach().to(context)
+    if bool((samples == context).flatten(1).all(1).any()):
+        raise InputError("the new sample must not be a training sample, got one that is: leave it out of the contexts")
+    return context, samples
