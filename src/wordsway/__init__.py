@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from wordsway.contexts import gaussian_context, load_contexts, normalize, perturb
     from wordsway.errors import InputError, MissingExtra, NumericalError, WordswayError
     from wordsway.gaussian import DenseGaussian, GaussianMatrix, RevealedGaussian
+    from wordsway.generalization import Generalization, Interpolator, StreamedFeatures, one_word_generalization
     from wordsway.lab import Experiment, Scope, Store, run
     from wordsway.maps import (
         Attention,
@@ -57,6 +58,7 @@ _ROOMS = {
         "vocabulary_sensitivity",
         "word_sensitivity",
     ),
+    "generalization": ("Generalization", "Interpolator", "StreamedFeatures", "one_word_generalization"),
     "models": ("review_contexts", "vocabulary_embeddings"),
     "lab": ("Experiment", "Scope", "Store", "run"),
 }
@@ -70,7 +72,9 @@ __all__ = [
     "DenseGaussian",
     "Experiment",
     "GaussianMatrix",
+    "Generalization",
     "InputError",
+    "Interpolator",
     "MissingExtra",
     "NumericalError",
     "Profile",
@@ -81,11 +85,13 @@ __all__ = [
     "Scope",
     "Sensitivity",
     "Store",
+    "StreamedFeatures",
     "VocabularySensitivity",
     "WordswayError",
     "gaussian_context",
     "load_contexts",
     "normalize",
+    "one_word_generalization",
     "perturb",
     "random_feature_response",
     "respond",

@@ -90,13 +90,13 @@ class Generalization:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; without the witness."""
-        names = ("gamma", "error", "bound", "floor", "constant", "before", "moved_before", "after")
-        names += ("alignment_fine_tuned", "alignment_retrained", "sensitivity", "status", "interpolates", "lambda_min")
+        first = ("gamma", "error", "bound", "floor", "constant", "before", "moved_before", "after")
+        then = ("alignment_fine_tuned", "alignment_retrained", "sensitivity", "status", "interpolates", "lambda_min")
         return {
             "training": self.problem.training,
             "loss": self.problem.loss,
             "penalty": self.problem.penalty,
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in (*first, *then)},
             "loss_value": self.loss,
             **self.cost.to_dict(),
         }
