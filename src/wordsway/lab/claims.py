@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -33,12 +34,16 @@ def curves(table: Points, *names: str) -> dict[tuple[Any, ...], list[Mapping[str
 
 
 def power_law(table: Points, x: str, y: str, *curve: str) -> PowerLaw | None:
-    """Least squares of log y on log x with one slope and a height for each curve; None with too few points.
+    """Least squares of log y on log x with one slope and a height for each curve.
+
+    None with too few points, and where some y is not positive.
 
     The standard error comes from the residuals, so it needs more points than curves plus one; it is 0 otherwise.
     """
     xs, ys = [], []
     groups = curves(table, *curve)
+    if any(row[y] <= 0 for row in table):
+        return None
     for rows in groups.values():
         logs = np.log([[row[x], row[y]] for row in rows])
         xs.append(logs[:, 0] - logs[:, 0].mean())
@@ -70,7 +75,7 @@ def exponent_near(
     found = power_law(table, x, y, *curve)
     said = f"{claim}: exponent {target:g} +- {tolerance:g}"
     if found is None:
-        return Verdict(said, _TOO_FEW, None)
+        return Verdict(said, _TOO_FEW if all(row[y] > 0 for row in table) else "a value is not positive", None)
     measured = f"{found.exponent:.3f} (standard error {found.error:.3f})"
     if plain is not None and (bare := power_law(table, x, plain, *curve)) is not None:
         measured += f"; without the factor {bare.exponent:.3f}"
@@ -78,9 +83,9 @@ def exponent_near(
 
 
 def overlap(claim: str, table: Points, tolerance: float, x: str = "n", y: str = "mean") -> Verdict:
-    """That curves coincide: at each x, the largest y is at most 1 + tolerance times the mean over the curves."""
+    """That curves coincide: at each x, every y is within the tolerance of the mean over the curves."""
     groups = [[row[y] for row in rows] for rows in curves(table, x).values()]
-    spreads = [max(abs(value / np.mean(values) - 1) for value in values) for values in groups if len(values) > 1]
+    spreads = [max(abs(_ratio(value, fmean(values)) - 1) for value in values) for values in groups if len(values) > 1]
     said = f"{claim}: within {tolerance:.0%} of their mean"
     if not spreads:
         return Verdict(said, _TOO_FEW, None)
@@ -101,7 +106,7 @@ def falls(claim: str, table: Points, x: str = "n", y: str = "mean", curve: Seque
     for rows in curves(table, *curve).values():
         ordered = sorted(rows, key=lambda row: float(row[x]))
         if len(ordered) > 1:
-            ratios.append(ordered[-1][y] / ordered[0][y])
+            ratios.append(_ratio(ordered[-1][y], ordered[0][y]))
     if not ratios:
         return Verdict(claim, _TOO_FEW, None)
     return Verdict(claim, f"the last is at most {max(ratios):.3f} of the first", bool(max(ratios) < 1))
@@ -112,12 +117,18 @@ def below(
 ) -> Verdict:
     """That y is below another table's y at the same point, for at least a share of the points."""
     known: dict[tuple[Any, ...], Any] = {tuple(row[name] for name in match): row[y] for row in others}
-    ratios = [row[y] / known[point] for row in table if (point := tuple(row[name] for name in match)) in known]
+    points = [(row[y], tuple(row[name] for name in match)) for row in table]
+    ratios = [_ratio(value, known[point]) for value, point in points if point in known]
     if not ratios:
         return Verdict(claim, _TOO_FEW, None)
     under = sum(ratio < 1 for ratio in ratios)
     measured = f"at {under} of {len(ratios)} points, by factors from {min(ratios):.3f} to {max(ratios):.3f}"
     return Verdict(claim, measured, under >= share * len(ratios))
+
+
+def _ratio(value: float, other: float) -> float:
+    """How many times the other one a value is, which may be 0: then as if they were equal, or infinitely many."""
+    return value / other if other else math.inf if value else 1.0
 
 
 def each(table: Table, column: str, judge: Callable[[str, Table], list[Verdict]]) -> list[Verdict]:

@@ -158,8 +158,9 @@ class Experiment:
         points = [canonical(parameters) for parameters in self.grid(scope)]
         if len(set(points)) < len(points):
             raise InputError(f"the grid of {self.name} must not repeat a point")
-        seeds = range(scope.seed, scope.seed + count)
-        return before + [Trial(self.name, self.version, point, seed) for point in points for seed in seeds]
+        seeds = range(scope.seed, check_seed(scope.seed + count - 1) + 1)
+        mine = [Trial(self.name, self.version, point, seed) for point in points for seed in seeds]
+        return list(dict.fromkeys(before + mine))  # two of those it needs may need the same one
 
     def family(self) -> dict[str, Experiment]:
         """The experiment and those it needs, by name."""
@@ -185,4 +186,9 @@ def _json(values: Any, what: str) -> str:
             raise InputError(f"{what} must hold plain values by name, got {type(value).__name__} for {name!r}")
         if isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"{what} must hold finite numbers, got {value} for {name!r}: use None for what is unknown")
-    return json.dumps(values, sort_keys=what == "parameters", ensure_ascii=False)
+    text = json.dumps(values, sort_keys=what == "parameters", ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{what} must hold text that UTF-8 can write, got {ascii(text)[:80]}") from None
+    return text

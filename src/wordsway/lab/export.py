@@ -28,13 +28,24 @@ def export(rows: Sequence[dict[str, Any]], kind: str, to: str | None) -> Path | 
     tidy = [{name: row.get(name) for name in columns} for row in rows]
     content = {"csv": _csv, "jsonl": _lines, "parquet": _parquet}[kind](tidy)
     if to is None:
-        sys.stdout.write(content.decode())
+        _print(content)
         return None
     path = Path(to)
     if path.is_dir() or not path.parent.is_dir():
         raise InputError(f"--to must name a file in an existing folder, got {to}")
     replace_file(path, content)
     return path
+
+
+def _print(content: bytes) -> None:
+    """UTF-8 to stdout, whatever the terminal's encoding is, as in a file."""
+    stream = getattr(sys.stdout, "buffer", None)
+    if stream is None:  # somebody's text stream in its place
+        sys.stdout.write(content.decode())
+        return
+    sys.stdout.flush()
+    stream.write(content)
+    stream.flush()
 
 
 def _csv(rows: list[dict[str, Any]]) -> bytes:
@@ -53,10 +64,9 @@ def _parquet(rows: list[dict[str, Any]]) -> bytes:
         raise MissingExtra("Parquet needs pyarrow: run `pip install 'wordsway[parquet]'`") from error
     try:
         table = pa.Table.from_pylist(rows)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise InputError(
-            f"a Parquet column must have one type, got {' '.join(str(error).split())}: export one figure at a time"
-        ) from error
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        got = " ".join(str(error).split())
+        raise InputError(f"a Parquet column must have one type, got {got}: export one figure at a time") from error
     stream = io.BytesIO()
     parquet.write_table(table, stream)
     return stream.getvalue()

@@ -75,7 +75,7 @@ def _estimate(experiment: Experiment, missing: Sequence[Trial], costs: dict[str,
 
 
 def _sizes(trials: Sequence[Trial]) -> str:
-    """Each parameter with its values: "d 96 to 384, n 10 to 250"; those with one value only where it is text."""
+    """Each parameter with its values: "d 96 to 384, data imdb/gaussian, n 10 to 250"."""
     seen: dict[str, list[object]] = {}
     for text in dict.fromkeys(trial.parameters for trial in trials):
         for name, value in json.loads(text).items():

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shlex
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,9 +52,9 @@ def answer(experiment: Experiment, scope: Scope, store: Store) -> Answer:
     finished = store.records(asked)
     table = experiment.table(finished)
     known = set(asked)
-    names = list(experiment.family())
-    done = store.finished(experiment.name, experiment.version)
-    problems = {row.trial for row in store.rows(names, (FAILED, DIED)) if row.trial in known} - done
+    family = experiment.family()
+    done = {trial for name, one in family.items() for trial in store.finished(name, one.version)}
+    problems = {row.trial for row in store.rows(list(family), (FAILED, DIED), known)} - done
     return Answer(experiment, scope, table, experiment.claims(table), len(asked), len(finished), len(problems))
 
 
@@ -125,7 +126,7 @@ def _facts(found: Answer) -> dict[str, str]:
 def command(experiment: Experiment, scope: Scope) -> str:
     """The command that makes a figure."""
     parts = ["wordsway reproduce", experiment.name, f"--scale {scope.scale}"]
-    parts += [f"--model {scope.model}"] if scope.model else []
+    parts += [f"--model {shlex.quote(scope.model)}"] if scope.model else []
     parts += [f"--trials {scope.trials}"] if scope.trials else []
     parts += [f"--seed {scope.seed}"] if scope.seed else []
     return " ".join(parts)
@@ -152,22 +153,27 @@ def _section(path: Path) -> Section | None:
         name = str(raw["name"])
         light, dark = path.with_name(f"{name}.svg"), path.with_name(f"{name}-dark.svg")
         picture = None
+        kinds = ("png", "svg", "csv") if raw["table"] else ("csv",)  # older pictures may lie there
         if raw["table"] and light.exists() and dark.exists():
             texts = light.read_text(encoding="utf-8"), dark.read_text(encoding="utf-8")
             picture = Picture(*texts, alt=f"{raw['title']}: {raw['about']}")
-        files = [f"{name}.{kind}" for kind in ("png", "svg", "csv") if path.with_name(f"{name}.{kind}").exists()]
+        files = [f"{name}.{kind}" for kind in kinds if path.with_name(f"{name}.{kind}").exists()]
         facts = list(raw["facts"].items())
         about = raw["about"]
-        return Section(
+        section = Section(
             name, raw["title"], about, picture, checks, facts, raw["table"], raw["command"], files, "; ".join(notes)
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        page("", "", [section])  # complains of anything that cannot be shown
+        return section if name == path.stem else None  # a copy would be shown twice
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
 def table_as_csv(table: Sequence[dict[str, Any]]) -> str:
     """A table as CSV with a header: all columns that occur, in the order they first do."""
     columns = list(dict.fromkeys(name for row in table for name in row))
+    if not columns:
+        return ""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, columns, lineterminator="\n")
     writer.writeheader()
@@ -178,6 +184,9 @@ def table_as_csv(table: Sequence[dict[str, Any]]) -> str:
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file whole or not at all: into a neighbour first, which then takes its name."""
     try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)  # a pipe or a device: it must not be replaced
+            return
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
             temporary = Path(stream.name)
             try:

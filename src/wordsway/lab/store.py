@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from wordsway.lab.experiment import Estimate, Finished, Trial
 APPLICATION = 0x77737761  # "wswa": how SQLite files are told apart
 DONE, FAILED, DIED = "done", "failed", "died"
 STATES = (DONE, FAILED, DIED)
+_PATIENCE = 60.0  # seconds that a connection waits for others
 
 # Numbered steps from an empty file to the present schema. A step that was released is never changed: add another.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
@@ -81,14 +83,14 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         """A flat row: identity, parameters, record, then cost and origin."""
-        versions = {f"{name}_version": version for name, version in json.loads(self.versions).items()}
+        versions = {f"{name}_version": version for name, version in _parsed(self.versions, self.trial).items()}
         return {
             "experiment": self.trial.experiment,
             "version": self.trial.version,
-            **json.loads(self.trial.parameters),
+            **_parsed(self.trial.parameters, self.trial),
             "seed": self.trial.seed,
             "state": self.state,
-            **(json.loads(self.record) if self.record else {}),
+            **(_parsed(self.record, self.trial) if self.record else {}),
             "dtype": self.dtype,
             "seconds": self.seconds,
             "peak_mb": self.peak_mb,
@@ -117,22 +119,9 @@ class Store:
     def __init__(self, path: str | os.PathLike[str], readonly: bool = False) -> None:
         self.path = Path(path)
         known = _inspect(self.path)
-        if readonly:
-            if known is None:
-                raise InputError(f"there are no results at {self.path}: run `wordsway reproduce` first")
-            self._db = _open_to_read(self.path)
-            self._columns = _columns(self._db)
-            return
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(self.path, timeout=60, isolation_level=None)
-            self._migrate()  # before write-ahead mode, so that the file itself says from the start whose it is
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
-        except (sqlite3.OperationalError, OSError) as error:
-            raise StoreError(
-                f"cannot write the store {self.path} ({_reason(error)}): choose another folder, or free this one"
-            ) from error
+        if readonly and known is None:
+            raise InputError(f"there are no results at {self.path}: run `wordsway reproduce` first")
+        self._db = _open_to_read(self.path) if readonly else _open_to_write(self.path)
         self._columns = _columns(self._db)
 
     def __enter__(self) -> Store:
@@ -147,22 +136,10 @@ class Store:
         """Close the file; what was added is safe before that too."""
         self._db.close()
 
-    def _migrate(self) -> None:
-        """Take the missing steps, all in one transaction: the file has the old schema or the new one."""
-        if _schema(self._db) == len(MIGRATIONS):
-            return
-        with _writing(self._db):
-            for number, steps in enumerate(MIGRATIONS[_schema(self._db) :], start=_schema(self._db) + 1):
-                for step in steps:
-                    self._db.execute(step)
-                done = (number, _now(), metadata.version("wordsway"))
-                self._db.execute("INSERT INTO migrations VALUES (?, ?, ?)", done)
-            self._db.execute(f"PRAGMA application_id = {APPLICATION}")
-            self._db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-
     def add(self, row: Row) -> bool:
         """Append a row and commit it; False where the trial was finished before, by this run or another one."""
-        rest = (row.record, row.error, row.dtype, row.seconds, row.peak_mb, row.versions, row.machine)
+        error = None if row.error is None else row.error.encode(errors="backslashreplace").decode()
+        rest = (row.record, error, row.dtype, row.seconds, row.peak_mb, row.versions, row.machine)
         values = (*_identity(row.trial), row.state, *rest, row.ended or _now())
         marks = ", ".join("?" * len(values))
         try:
@@ -171,22 +148,22 @@ class Store:
                     return False
                 self._db.execute(f"INSERT INTO trials ({', '.join(_COLUMNS)}) VALUES ({marks})", values)
             return True
-        except (sqlite3.OperationalError, sqlite3.DatabaseError) as error:
+        except sqlite3.Error as problem:
             raise StoreError(
-                f"cannot write the store {self.path} ({_reason(error)}): finished trials stay in it; "
+                f"cannot write the store {self.path} ({_reason(problem)}): finished trials stay in it; "
                 "make room or give it a writable folder, then run the same command again"
-            ) from error
+            ) from problem
 
     def has(self, trial: Trial) -> bool:
         """Whether the trial is finished."""
         where = " AND ".join(f"{name} = ?" for name in _IDENTITY)
         query = f"SELECT 1 FROM trials WHERE {where} AND state = 'done'"
-        return self._db.execute(query, _identity(trial)).fetchone() is not None
+        return bool(self._ask(query, _identity(trial)))
 
     def finished(self, experiment: str, version: int) -> set[Trial]:
         """All finished trials of an experiment."""
         query = "SELECT parameters, seed FROM trials WHERE experiment = ? AND version = ? AND state = 'done'"
-        found = self._db.execute(query, (experiment, version))
+        found = self._ask(query, (experiment, version))
         return {Trial(experiment, version, parameters, seed) for parameters, seed in found}
 
     def records(self, trials: Sequence[Trial]) -> list[Finished]:
@@ -194,10 +171,10 @@ class Store:
         query = "SELECT parameters, seed, record FROM trials WHERE experiment = ? AND version = ? AND state = 'done'"
         known: dict[Trial, str] = {}
         for experiment, version in dict.fromkeys((trial.experiment, trial.version) for trial in trials):
-            for parameters, seed, record in self._db.execute(query, (experiment, version)):
+            for parameters, seed, record in self._ask(query, (experiment, version)):
                 known[Trial(experiment, version, parameters, seed)] = record
         return [
-            Finished(trial.experiment, json.loads(trial.parameters), trial.seed, json.loads(known[trial]))
+            Finished(trial.experiment, json.loads(trial.parameters), trial.seed, _parsed(known[trial], trial))
             for trial in trials
             if trial in known
         ]
@@ -205,8 +182,9 @@ class Store:
     def costs(self, experiment: str, version: int) -> dict[str, Estimate]:
         """What finished trials took, by parameters: mean seconds, largest memory."""
         query = """SELECT parameters, avg(seconds), max(peak_mb) FROM trials
-            WHERE experiment = ? AND version = ? AND state = 'done' GROUP BY parameters"""
-        found = self._db.execute(query, (experiment, version))
+            WHERE experiment = ? AND version = ? AND state = 'done'
+            GROUP BY parameters HAVING count(seconds) AND count(peak_mb)"""
+        found = self._ask(query, (experiment, version))
         return {parameters: Estimate(seconds, int(1e6 * peak)) for parameters, seconds, peak in found}
 
     def rows(
@@ -217,10 +195,18 @@ class Store:
         query = f"SELECT {', '.join(wanted)} FROM trials WHERE state IN ({', '.join('?' * len(states))})"
         if experiments:
             query += f" AND experiment IN ({', '.join('?' * len(experiments))})"
-        for found in self._db.execute(f"{query} ORDER BY id", (*states, *experiments)):
+        for found in self._ask(f"{query} ORDER BY id", (*states, *experiments)):
             trial = Trial(*found[:4])
             if trials is None or trial in trials:
                 yield Row(trial, *found[4:])
+
+    def _ask(self, query: str, values: Sequence[str | int]) -> list[Any]:
+        try:
+            return self._db.execute(query, values).fetchall()
+        except (sqlite3.Error, UnicodeError) as error:
+            raise StoreError(
+                f"cannot read the store {self.path} ({_reason(error)}): it was left as it is; choose another folder"
+            ) from error
 
 
 _IDENTITY = ("experiment", "version", "parameters", "seed")
@@ -234,9 +220,9 @@ def _identity(trial: Trial) -> tuple[str, int, str, int]:
 
 def _inspect(path: Path) -> int | None:
     """The schema of an existing store, None where there is no file yet; refuses what is not ours, touching nothing."""
-    if path.is_dir():
-        raise InputError(f"the store must be a file, got the folder {path}")
     try:
+        if path.is_dir():
+            raise InputError(f"the store must be a file, got the folder {path}")
         if not path.exists() or path.stat().st_size == 0:
             return None
     except OSError as error:
@@ -248,13 +234,13 @@ def _inspect(path: Path) -> int | None:
         db = _open_to_read(path)
         try:
             schema = _schema(db)
-            if schema <= len(MIGRATIONS) and (damage := db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+            if schema <= len(MIGRATIONS) and (damage := _damage(path, db)) != "ok":
                 raise sqlite3.DatabaseError(damage)
         finally:
             db.close()
     except (sqlite3.OperationalError, OSError) as error:
         raise InputError(f"cannot read the store {path} ({_reason(error)}): wait, or choose another folder") from error
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeError) as error:
         raise InputError(
             f"the store {path} is damaged ({_reason(error)}): it was left as it is; choose another folder"
         ) from error
@@ -263,7 +249,7 @@ def _inspect(path: Path) -> int | None:
             f"the store {path} is of a newer wordsway (schema {schema}, this one knows {len(MIGRATIONS)}): "
             "it was left as it is; upgrade wordsway or choose another folder"
         )
-    return schema
+    return schema or None  # 0: a process died while it made the file
 
 
 def _application(path: Path) -> int:
@@ -274,12 +260,74 @@ def _application(path: Path) -> int:
 
 
 def _open_to_read(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write; where the folder cannot be written it asks for no side files either."""
-    writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
-    mode = "mode=rw" if writable else "mode=ro&immutable=1"
-    db = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=60, isolation_level=None)
+    """A connection that cannot write; where the folder cannot be written it asks for no side files either.
+
+    Side files that are there hold rows which are not in the file yet: then they are read too.
+    """
+    mode = "mode=ro" if _aside(path) else "mode=ro&immutable=1"
+    if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
+        mode = "mode=rw"
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_PATIENCE, isolation_level=None)
     db.execute("PRAGMA query_only = ON")
     return db
+
+
+def _aside(path: Path) -> bool:
+    """Whether a side file holds rows."""
+    beside = path.with_name(f"{path.name}-wal")
+    return beside.exists() and beside.stat().st_size > 0
+
+
+def _damage(path: Path, db: sqlite3.Connection) -> str:
+    """What is wrong with a store, as far as can be seen without comparing every value: "ok" if nothing is."""
+    _columns(db)  # readable at all
+    if path.stat().st_size % db.execute("PRAGMA page_size").fetchone()[0] and not _aside(path):
+        return "it ends within a page"
+    return str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
+
+
+def _open_to_write(path: Path) -> sqlite3.Connection:
+    """A connection to a store of the present schema, made or migrated where it has to be."""
+    db = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        db = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+        _migrate(db)  # before write-ahead mode, so that the file itself says from the start whose it is
+        _write_ahead(db)
+        return db
+    except (sqlite3.Error, OSError) as error:
+        if db is not None:
+            db.close()
+        raise StoreError(
+            f"cannot write the store {path} ({_reason(error)}): choose another folder, or free this one"
+        ) from error
+
+
+def _migrate(db: sqlite3.Connection) -> None:
+    """Take the missing steps, all in one transaction: the file has the old schema or the new one."""
+    if _schema(db) == len(MIGRATIONS):
+        return
+    with _writing(db):
+        for number, steps in enumerate(MIGRATIONS[_schema(db) :], start=_schema(db) + 1):
+            for step in steps:
+                db.execute(step)
+            db.execute("INSERT INTO migrations VALUES (?, ?, ?)", (number, _now(), metadata.version("wordsway")))
+        db.execute(f"PRAGMA application_id = {APPLICATION}")
+        db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def _write_ahead(db: sqlite3.Connection) -> None:
+    """Switch to write-ahead mode; SQLite itself does not wait for others here, whatever its timeout is."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            break
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+    db.execute("PRAGMA synchronous = NORMAL")
 
 
 def _schema(db: sqlite3.Connection) -> int:
@@ -303,9 +351,24 @@ def _writing(db: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
+def _parsed(text: str, trial: Trial) -> dict[str, Any]:
+    """The JSON of a row; bytes that changed on the disk may have left something else."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise StoreError(
+            f"the store is damaged (a row of {trial.experiment} with seed {trial.seed} holds {text[:40]!r}): "
+            "choose another folder"
+        )
+    return found
+
+
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _reason(error: Exception) -> str:
-    return str(error.strerror if isinstance(error, OSError) and error.strerror else error)
+    said = str(error.strerror if isinstance(error, OSError) and error.strerror else error)
+    return " ".join(said.split())

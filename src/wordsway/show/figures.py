@@ -74,6 +74,9 @@ def render(draw: Callable[[Figure], None], kind: str, dark: bool = False) -> byt
 
         figure = Figure(layout="constrained")
         draw(figure)
+        if not figure.axes:
+            figure.set_size_inches(*_PANEL)
+            figure.text(0.5, 0.5, "nothing to draw yet", ha="center")
         buffer = io.BytesIO()
         if kind == "png":
             figure.savefig(buffer, format="png", dpi=160, facecolor="#15181c" if dark else "white")
@@ -82,11 +85,13 @@ def render(draw: Callable[[Figure], None], kind: str, dark: bool = False) -> byt
         return buffer.getvalue()
 
 
-def panel(figure: Figure, count: int, place: int, title: str, columns: int = 3) -> Axes:
+def panel(
+    figure: Figure, count: int, place: int, title: str, columns: int = 3, size: tuple[float, float] = _PANEL
+) -> Axes:
     """One of `count` panels side by side, in rows of at most `columns`; the figure grows to hold them."""
     across = min(count, columns)
     down = -(-count // across)
-    figure.set_size_inches(_PANEL[0] * across, _PANEL[1] * down)
+    figure.set_size_inches(size[0] * across, size[1] * down)
     axes = figure.add_subplot(down, across, place + 1)
     axes.set_title(title)
     return axes
@@ -156,3 +161,18 @@ def finish(axes: Axes, x: str, y: str, places: Sequence[float], logarithmic: boo
     axes.set_ylim(top=top * (top / bottom) ** 0.4 if logarithmic else top + 0.35 * (top - bottom))
     long = any(len(label) > 20 for label in axes.get_legend_handles_labels()[1])
     axes.legend(fontsize=9, loc="upper right", ncols=1 if long else 2)
+
+
+def dots(axes: Axes, x: Sequence[float], y: Sequence[float], number: int, mark: str, label: str = "") -> None:
+    """Points of one kind: its colour by number, its marker as matplotlib names it."""
+    axes.scatter(x, y, s=18, color=colour(number), marker=mark, alpha=0.8, linewidths=1.0, label=label, zorder=3)
+
+
+def square(axes: Axes, x: str, y: str, width: float, height: float, legend: bool) -> None:
+    """Labels, and axes that show at least width x height from 0; the legend where wanted, among the points."""
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.set_xlim(0, max(width, axes.get_xlim()[1]))
+    axes.set_ylim(0, max(height, axes.get_ylim()[1]))
+    if legend:
+        axes.legend(fontsize=8, loc="upper center")
