@@ -188,7 +188,7 @@ class Simulation:
     ) -> list[tuple[Tensor, float, bool, int]]:
         """The best Delta of each problem, its loss, whether the search converged, and how many evaluations it took."""
         losses = Losses(self.several, problems, self.label, self.before)
-        starts = self._starts(radius, seed, len(problems))
+        starts = self._starts(losses, radius, seed)
 
         def objective(point: Array, gradient: bool) -> tuple[Array, Array | None]:
             value, slope = losses(point[:, :, 0])
@@ -203,17 +203,18 @@ class Simulation:
             for delta, value, done in zip(deltas, values, found.converged, strict=True)
         ]
 
-    def _starts(self, radius: float, seed: int, problems: int) -> Array:
-        """Random points at the edge and half way, and the directions along which the functionals change most."""
-        d = self.response.shape[-1]
-        source = generator(seed, "generalization starts")
-        random = torch.randn(8, d, generator=source, dtype=torch.float64)
-        random = random / random.norm(dim=-1, keepdim=True)
-        _, slopes = self.several(torch.zeros(1, d, dtype=torch.float64))
-        steep = torch.zeros(3, d, dtype=torch.float64) if slopes is None else slopes[:, 0].to(torch.float64)
-        steep = steep / steep.norm(dim=-1, keepdim=True).clamp_min(1e-300)
-        points = torch.cat([random[:6], 0.3 * random[6:], steep, -steep, 1e-3 * random[:1]]) * radius
-        return np.repeat(points.numpy()[:, None, None], problems, axis=1)
+    def _starts(self, losses: Losses, radius: float, seed: int) -> Array:
+        """Points (B, G, 1, d): down each loss from 0, and random ones; few where each evaluation is costly."""
+        thrifty = getattr(self.response, "thrifty", False)
+        problems, d = len(losses.penalty), self.response.shape[-1]
+        drawn = torch.randn(10, d, generator=generator(seed, "generalization starts"), dtype=torch.float64)
+        random = (drawn / drawn.norm(dim=-1, keepdim=True)).numpy()
+        _, slope = losses(np.zeros((1, problems, d)))
+        down = -slope / np.maximum(np.linalg.norm(slope, axis=-1, keepdims=True), np.finfo(float).tiny)  # 1 G d
+        spread = random[:1] if thrifty else np.concatenate([random[:8], 0.3 * random[8:]])
+        points = [down] if thrifty else [down, -down, 0.3 * down]
+        points.append(np.repeat(spread[:, None], problems, axis=1))
+        return np.asarray(radius * np.concatenate(points)[:, :, None])
 
     def record(
         self, problem: Problem, delta: Tensor, loss: float, converged: bool, evaluations: int, meter: Meter

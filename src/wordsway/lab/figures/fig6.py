@@ -1,0 +1,45 @@
+"""Figure 6: the alignment is minimised, with a penalty on gamma."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from wordsway.lab.experiment import Experiment, Finished, Table, Verdict
+from wordsway.lab.figures import _generalization as shared
+from wordsway.lab.figures import fig5
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def table(finished: Sequence[Finished]) -> Table:
+    return shared.points(finished, ("alignment",), shared.PENALTIES)
+
+
+def claims(rows: Table) -> list[Verdict]:
+    below = [
+        shared.share_below(f"{shared.named(panel)}: most points lie below (2 - gamma)^2", members, 0.5)
+        for panel, members in shared.panels(rows).items()
+        if panel[0] == "raf"
+    ]
+    return fig5.penalty_verdicts(rows) + below
+
+
+def plot(rows: Table, figure: Figure) -> None:
+    shared.scatter(rows, figure, "penalty", lambda row: "o", len(fig5.MAPS))
+
+
+FIGURE = Experiment(
+    name="fig6",
+    title="Minimising the alignment with a penalty on gamma",
+    about="As figure 5, with Delta from the penalised alignment losses (148) and (149). It reads the simulations of "
+    "figure 5, where all losses are minimised at once.",
+    trial=fig5.trial,
+    grid=lambda scope: (),
+    trials=fig5.FIGURE.trials,
+    table=table,
+    claims=claims,
+    plot=plot,
+    needs=(fig5.FIGURE,),
+)
