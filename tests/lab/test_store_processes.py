@@ -28,20 +28,19 @@ def test_processes_add_the_same_and_different_trials(tmp_path: Path, known: bool
     assert sides(path) == []
 
 
-def test_opening_waits_for_somebody_who_reads_before_the_store_is_in_write_ahead_mode(tmp_path: Path) -> None:
+def test_opening_waits_for_somebody_who_has_the_right_to_write_before_write_ahead_mode(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
     Store(path).close()
-    reader = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    assert reader.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
-    reader.execute("BEGIN")
-    reader.execute("SELECT * FROM trials").fetchall()
-    leave = threading.Timer(0.2, reader.execute, ["COMMIT"])
+    writer = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    assert writer.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+    writer.execute("BEGIN IMMEDIATE")
+    leave = threading.Timer(0.2, writer.execute, ["COMMIT"])
     leave.start()
     with Store(path) as store:
         assert store.add(row(trial()))
         assert "store.sqlite-wal" in sides(path)
     leave.join()
-    reader.close()
+    writer.close()
     assert sides(path) == []
 
 
