@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wordsway.activations import ACTIVATIONS, Activation
-    from wordsway.contexts import gaussian_context, load_contexts, normalize, perturb
+    from wordsway.contexts import gaussian_context, gaussian_samples, load_contexts, normalize, perturb
     from wordsway.errors import InputError, MissingExtra, NumericalError, WordswayError
     from wordsway.gaussian import DenseGaussian, GaussianMatrix, RevealedGaussian
-    from wordsway.generalization import Generalization, Interpolator, StreamedFeatures, one_word_generalization
+    from wordsway.generalization import (
+        Generalization,
+        Interpolator,
+        PredictionGap,
+        StreamedFeatures,
+        one_word_generalization,
+        prediction_gap,
+    )
     from wordsway.lab import Experiment, Scope, Store, run
     from wordsway.maps import (
         Attention,
@@ -37,7 +44,7 @@ __version__ = "0.1.0.dev0"
 
 _ROOMS = {
     "errors": ("InputError", "MissingExtra", "NumericalError", "WordswayError"),
-    "contexts": ("gaussian_context", "load_contexts", "normalize", "perturb"),
+    "contexts": ("gaussian_context", "gaussian_samples", "load_contexts", "normalize", "perturb"),
     "activations": ("ACTIVATIONS", "Activation"),
     "gaussian": ("DenseGaussian", "GaussianMatrix", "RevealedGaussian"),
     "maps": (
@@ -58,7 +65,14 @@ _ROOMS = {
         "vocabulary_sensitivity",
         "word_sensitivity",
     ),
-    "generalization": ("Generalization", "Interpolator", "StreamedFeatures", "one_word_generalization"),
+    "generalization": (
+        "Generalization",
+        "Interpolator",
+        "PredictionGap",
+        "StreamedFeatures",
+        "one_word_generalization",
+        "prediction_gap",
+    ),
     "models": ("review_contexts", "vocabulary_embeddings"),
     "lab": ("Experiment", "Scope", "Store", "run"),
 }
@@ -77,6 +91,7 @@ __all__ = [
     "Interpolator",
     "MissingExtra",
     "NumericalError",
+    "PredictionGap",
     "Profile",
     "RandomAttention",
     "RandomFeatures",
@@ -89,10 +104,12 @@ __all__ = [
     "VocabularySensitivity",
     "WordswayError",
     "gaussian_context",
+    "gaussian_samples",
     "load_contexts",
     "normalize",
     "one_word_generalization",
     "perturb",
+    "prediction_gap",
     "random_feature_response",
     "respond",
     "response_sensitivity",

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from wordsway import memory
 from wordsway.errors import InputError
-from wordsway.seeds import generator
+from wordsway.seeds import derive, generator
 
 Values: TypeAlias = Tensor | npt.ArrayLike
 
@@ -150,6 +150,31 @@ def gaussian_context(
     # Three float64 copies live at once: the draw, the scaled rows and the result.
     memory.require(3 * 8 * rows * columns, f"drawing a {rows} x {columns} context", "use a smaller n or d")
     return normalize(torch.randn(rows, columns, generator=source, dtype=torch.float64)).to(dtype)
+
+
+def gaussian_samples(
+    count: SupportsIndex,
+    n: SupportsIndex,
+    d: SupportsIndex,
+    seed: SupportsIndex = 0,
+    dtype: torch.dtype = torch.float64,
+) -> tuple[Tensor, Tensor]:
+    """Draw labelled Gaussian contexts; sample k does not depend on `count`.
+
+    Labels -1 and +1 alternate, from a random one on: half of the samples are of each class.
+
+    Returns
+    -------
+    contexts : Tensor (count, n, d)
+    labels : Tensor (count,)
+    """
+    size = check_size(count, "count")
+    rows, columns = check_size(n, "n"), check_size(d, "d")
+    memory.require(2 * 8 * size * rows * columns, f"{size} contexts of {rows} x {columns}", "use fewer or smaller ones")
+    contexts = torch.stack([gaussian_context(n, d, derive(seed, f"sample {k}"), dtype) for k in range(size)])
+    first = derive(seed, "first label") % 2
+    labels = torch.tensor([1.0 if (k + first) % 2 else -1.0 for k in range(size)], dtype=dtype)
+    return contexts, labels
 
 
 def load_contexts(path: str | os.PathLike[str]) -> Tensor:

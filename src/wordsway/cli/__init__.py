@@ -11,7 +11,7 @@ from typing import Annotated, ParamSpec
 
 import typer
 
-from wordsway.cli import laboratory
+from wordsway.cli import generalize, laboratory
 from wordsway.errors import WordswayError
 
 P = ParamSpec("P")
@@ -132,6 +132,9 @@ def maps(as_json: Json = False) -> None:
     print_maps(as_json)
 
 
+app.command(epilog="Example: wordsway generalize raf --n 40 --d 384 --samples 400 --data imdb")(
+    _interruptible(generalize.generalize)
+)
 app.command(epilog="Example: wordsway reproduce fig2-rf fig3-raf --scale quick")(_interruptible(laboratory.reproduce))
 app.command(epilog="Example: wordsway figures --json")(_interruptible(laboratory.figures))
 app.add_typer(laboratory.results, name="results")

@@ -87,10 +87,10 @@ def resolve(request: Request) -> Plan:
     """Check everything that was asked for; only a file of contexts is read, since it decides n and d."""
     named = map_named(request.map)
     word = _parse_word(request.word)
-    ceiling = _choice("ceiling", request.ceiling, CEILINGS)
+    ceiling = check_choice("ceiling", request.ceiling, CEILINGS)
     trials = check_size(request.trials, "trials")
-    seed = _check_seeds(request.seed, trials)
-    dtype = None if request.dtype is None else DTYPES[_choice("dtype", request.dtype, tuple(DTYPES))]
+    seed = check_seeds(request.seed, trials)
+    dtype = None if request.dtype is None else DTYPES[check_choice("dtype", request.dtype, tuple(DTYPES))]
     contexts = None
     if _is_file(request.data):
         contexts = _read(request.data, dtype)
@@ -122,13 +122,13 @@ def _parse_word(text: str) -> int | None:
         raise InputError(f"word must be a position counted from 0, or all, got {text!r}") from None
 
 
-def _choice(name: str, value: str, known: tuple[str, ...]) -> str:
+def check_choice(name: str, value: str, known: tuple[str, ...]) -> str:
     if value not in known:
         raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}{nearest(value, known)}")
     return value
 
 
-def _check_seeds(seed: int, trials: int) -> int:
+def check_seeds(seed: int, trials: int) -> int:
     """Trial k has seed + k, which must be a seed too."""
     first = check_seed(seed)
     if first + trials > 2**63:

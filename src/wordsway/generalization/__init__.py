@@ -1,5 +1,6 @@
 """What one changed word does to generalization: interpolation, fine-tuning, re-training, alignment, losses."""
 
+from wordsway.generalization.gap import PredictionGap, prediction_gap
 from wordsway.generalization.interpolator import Features, Interpolator, StreamedFeatures, features_of
 from wordsway.generalization.losses import LOSSES, TRAININGS, Losses, Problem
 from wordsway.generalization.measure import Generalization, Simulation, one_word_generalization
@@ -11,9 +12,11 @@ __all__ = [
     "Generalization",
     "Interpolator",
     "Losses",
+    "PredictionGap",
     "Problem",
     "Simulation",
     "StreamedFeatures",
     "features_of",
     "one_word_generalization",
+    "prediction_gap",
 ]

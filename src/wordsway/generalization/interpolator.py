@@ -210,20 +210,24 @@ class Interpolator:
         return self.theta + _over_square(phi) * (float(label) - phi @ self.theta)
 
     def retrain(self, features: Any, label: float) -> Tensor:
-        """theta_r of (15), from scratch on the samples and (X, y), by a rank-one formula.
+        """theta_r of (15), from scratch on the samples and (X, y), by a rank-one formula: see `direction`."""
+        phi = _vector(features, self.features.shape[1], "features")
+        return self.theta + self.direction(phi) * (float(label) - phi @ self.theta)
 
-        theta* + P' phi (y - f(X, theta*)) / |P' phi|^2 where phi is no combination of the samples' features; otherwise
-        the least-squares solution moves along Phi^T K^+2 Phi phi.
+    def direction(self, features: Any) -> Tensor:
+        """The vector b (p,) with theta_r = theta* + b (y - f(X, theta*)).
+
+        P' phi / |P' phi|^2, as in (48), where phi is no combination of the samples' features; otherwise the
+        least-squares solution moves along Phi^T K^+2 Phi phi.
         """
         phi = _vector(features, self.features.shape[1], "features")
-        missing = float(label) - phi @ self.theta
         rest = self.project(phi)
         if float(rest.norm()) > _IN_SPAN * float(phi.norm()):
-            return self.theta + _over_square(rest) * missing
+            return _over_square(rest)
         known = self.apply(phi)
         twice = torch.from_numpy(self._solve(known.numpy(), power=2))
         gain = float(known @ twice)  # phi^T (Phi^T Phi)^+ phi
-        return self.theta + self.pull(twice) * (missing / (1 + gain))
+        return self.pull(twice) / (1 + gain)
 
     def alignment(self, features: Any) -> Tensor:
         """The vector a (p,) with <a, phi(X')> = F(X, X'), the feature alignment (23): P' phi / |P' phi|^2."""

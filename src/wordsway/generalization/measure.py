@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wordsway.contexts import as_context, check_radius, check_word
+from wordsway.contexts import check_radius, check_word
 from wordsway.errors import InputError
 from wordsway.generalization.interpolator import Interpolator, features_of
 from wordsway.generalization.losses import TRAININGS, Array, Losses, Problem, functionals
+from wordsway.generalization.samples import check_samples
 from wordsway.maps import FeatureMap, Response, respond
 from wordsway.memory import Meter
 from wordsway.seeds import generator
@@ -53,7 +54,8 @@ class Generalization:
     after : float
         f(X^i(Delta), theta) after training.
     alignment_fine_tuned, alignment_retrained : float
-        <phi, phi'> / |phi|^2, and F (23).
+        <phi, phi'> / |phi|^2, and F (23). Where phi is a combination of the training samples' features (N > p), the
+        latter is what stands for F in (22).
     sensitivity : float
         |phi(X^i(Delta)) - phi(X)| / |phi(X)| at this Delta.
     loss : float
@@ -155,7 +157,7 @@ def one_word_generalization(
     problems = [Problem(t, loss, float(p)) for t in trainings for loss in losses for p in penalties]
     if not problems:
         raise InputError("losses, penalties and trainings must each name at least one, got none")
-    context, samples = _check_samples(contexts, X)
+    context, samples = check_samples(contexts, X)
     if y not in (-1, 1):
         raise InputError(f"the new sample's label must be -1 or +1, got {y}")
     position = check_word(len(context), word)
@@ -180,7 +182,7 @@ class Simulation:
         self.before = float(self.interpolator.predict(own))
         self.norm = float(own.norm())
         self.lambda_min, self.lambda_min_after = self.interpolator.lambda_min, self.interpolator.with_sample(own)
-        vectors = [self.interpolator.theta, own / self.norm**2, self.interpolator.alignment(own)]
+        vectors = [self.interpolator.theta, own / self.norm**2, self.interpolator.direction(own)]
         self.several = functionals(self.response, [vector.reshape(found.shape) for vector in vectors])
 
     def search(
@@ -253,22 +255,3 @@ class Simulation:
             lambda_min=self.lambda_min,
             cost=cost,
         )
-
-
-def _check_samples(contexts: Any, X: Any) -> tuple[Tensor, Tensor]:
-    """The new sample and the training samples, of one shape, the new one not among them."""
-    context = as_context(X)
-    samples = torch.as_tensor(contexts)
-    if samples.ndim != 3 or len(samples) == 0 or not samples.is_floating_point():
-        raise InputError(f"contexts must be floats of shape (N, n, d), N >= 1, got {tuple(samples.shape)}")
-    if samples.shape[1:] != context.shape:
-        one, other = " x ".join(map(str, context.shape)), " x ".join(map(str, samples.shape[1:]))
-        raise InputError(
-            f"all contexts must have the same n x d, got {one} for the new sample and {other} for the others"
-        )
-    if not bool(torch.isfinite(samples).all()):
-        raise InputError("contexts must be finite, got entries that are not")
-    samples = samples.detach().to(context)
-    if bool((samples == context).flatten(1).all(1).any()):
-        raise InputError("the new sample must not be a training sample, got one that is: leave it out of the contexts")
-    return context, samples

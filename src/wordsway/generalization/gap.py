@@ -1,0 +1,106 @@
+"""How far one word moves the prediction of a re-trained model: O(sqrt(N / n)) for random features (appendix E)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wordsway.contexts import check_radius, check_word
+from wordsway.errors import InputError
+from wordsway.generalization.interpolator import Interpolator, features_of
+from wordsway.generalization.losses import Array
+from wordsway.generalization.samples import check_samples
+from wordsway.maps import FeatureMap, respond
+from wordsway.memory import Meter
+from wordsway.seeds import generator
+from wordsway.sensitivity.records import Cost, status
+from wordsway.sensitivity.search import Effort, maximise
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionGap:
+    """max over Delta of |f(X^i(Delta), theta_r) - f(X, theta_r)|: `value` <= it <= `ceiling`.
+
+    Attributes
+    ----------
+    value : float
+        The gap at the witness: a lower bound.
+    ceiling : float or None
+        (143): |phi(X^i(Delta)) - phi(X)| bounded over the ball, times sqrt(N + 1) / sqrt(lambda_min(K_r)).
+    delta : Tensor (d,)
+        The witness.
+    lambda_min : float
+        Of the kernel K_r of all N + 1 samples.
+    status : str
+        "converged", or why the search stopped.
+    """
+
+    value: float
+    ceiling: float | None
+    delta: Tensor
+    lambda_min: float
+    status: str
+    cost: Cost
+
+
+def prediction_gap(
+    phi: FeatureMap,
+    contexts: Any,
+    labels: Any,
+    X: Any,
+    y: float,
+    word: int = 0,
+    *,
+    radius: float | None = None,
+    seed: int = 0,
+) -> PredictionGap:
+    """How far one word can move what a model says of X, after it was trained on X too.
+
+    Parameters are those of `one_word_generalization`. Cost: that of the kernel, then about 60 functionals of the
+    response.
+    """
+    context, samples = check_samples(contexts, X)
+    if y not in (-1, 1):
+        raise InputError(f"the new sample's label must be -1 or +1, got {y}")
+    position = check_word(len(context), word)
+    r = check_radius(radius, context.shape[1])
+    with Meter() as meter:
+        model = Interpolator(features_of(phi, samples), labels)
+        with torch.no_grad():
+            own = phi(context).to(torch.float64)
+        theta = model.retrain(own, y)
+        before = float(own.reshape(-1) @ theta)
+        lambda_min = model.with_sample(own)
+        response = respond(phi, context, position)
+        response = response.stored() if hasattr(response, "stored") else response
+        functional = response.inner(theta.reshape(own.shape))
+
+        def objective(point: Array, gradient: bool) -> tuple[Array, Array | None]:
+            value, slope = functional(torch.from_numpy(np.ascontiguousarray(point[:, 0, 0])))
+            gap = value.numpy() - before
+            slopes = np.zeros_like(point[:, 0, 0]) if slope is None else slope.numpy()
+            return np.abs(gap)[:, None], (np.sign(gap)[:, None] * slopes)[:, None, None]
+
+        found = maximise(objective, _starts(functional, context, seed), r, Effort(power=3, sift=8, polish=24))
+        bound = response.ceiling(r, "quick")
+    ceiling = None
+    if bound is not None and lambda_min > 0:
+        ceiling = float(bound.value) * float(own.norm()) * math.sqrt((len(samples) + 1) / lambda_min)
+    like = response.like
+    dtype = str(like.dtype).removeprefix("torch.")
+    cost = Cost(meter.seconds, meter.peak_mb, dtype, str(like.device), found.evaluations)
+    ended = status(bool(found.converged[0]))
+    return PredictionGap(float(found.value[0]), ceiling, torch.from_numpy(found.delta[0, 0]), lambda_min, ended, cost)
+
+
+def _starts(functional: Any, context: Tensor, seed: int) -> Array:
+    """Both signs of the steepest direction at 0, and a random one: the prediction is nearly linear in Delta."""
+    d = context.shape[1]
+    _, slope = functional(torch.zeros(1, d, dtype=torch.float64))
+    random = torch.randn(1, d, generator=generator(seed, "gap starts"), dtype=torch.float64)
+    return np.asarray(torch.cat([slope, -slope, random]).numpy()[:, None, None])
