@@ -1,5 +1,7 @@
 """Hand-made trials, rows and experiments, and functions that run in a process of their own."""
 
+import json
+import math
 import multiprocessing
 import os
 import resource
@@ -10,10 +12,10 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeAlias
 
 from wordsway.lab.claims import above
-from wordsway.lab.experiment import Experiment, Finished, Trial, canonical, canonical_record
+from wordsway.lab.experiment import Experiment, Finished, Scope, Trial, canonical, canonical_record
 from wordsway.lab.store import DONE, Row, Store
 
 VERSIONS = '{"wordsway": "0.1", "python": "3.12"}'
@@ -62,6 +64,34 @@ def experiment(name: str = "one", **changes: Any) -> Experiment:
 
 def _plot(table: list[dict[str, Any]], figure: Any) -> None:
     figure.add_subplot().plot([row["n"] for row in table], [row["value"] for row in table])
+
+
+# Figures
+
+NAMES = ("fig2-rf", "fig2-drf", "fig3-raf", "fig3-relu")
+Law: TypeAlias = Callable[[dict[str, Any], int], float]
+
+
+def measured(figure: Experiment, law: Law, scope: Scope | None = None) -> list[Finished]:
+    """All trials of a figure, with S by a law of the parameters and the seed in place of measured ones."""
+    found = []
+    for asked in figure.asked(scope or Scope(trials=2)):
+        parameters = json.loads(asked.parameters)
+        value = law(parameters, asked.seed)
+        record = {"sensitivity": value, "ceiling": 1.5 * value, "status": "converged", "dtype": "float32"}
+        found.append(Finished(asked.experiment, parameters, asked.seed, record))
+    return found
+
+
+def obeyed(parameters: dict[str, Any], seed: int) -> float:
+    """What theory says of every map, with a little noise."""
+    n, noise = float(parameters["n"]), 1.01 if seed % 2 else 0.99
+    if parameters["map"] == "raf":
+        return 2.0 * noise
+    return noise * (1 + 1 / math.sqrt(n)) / math.sqrt(n) * float(parameters.get("depth", 1))
+
+
+# Stores
 
 
 def sides(path: Path) -> list[str]:
@@ -146,12 +176,24 @@ def add_until_full(path: Path, room: int) -> Iterator[Any]:
 
 def as_nobody(path: Path, readonly: bool, rows: list[Row]) -> Iterator[Any]:
     """Read a store, and add rows to it, as somebody whom permissions bind; root is bound by none."""
-    if os.geteuid() == 0:
-        os.setuid(65534)
+    _become_nobody()
     with Store(path, readonly) as store:
         yield [found.trial for found in store.rows()]
         for one in rows:
             yield store.add(one)
+
+
+def page_as_nobody(folder: Path) -> Iterator[Any]:
+    """Write the page of a folder as somebody whom permissions bind."""
+    from wordsway.lab.report import write_page
+
+    _become_nobody()
+    yield write_page(folder)
+
+
+def _become_nobody() -> None:
+    if os.geteuid() == 0:
+        os.setuid(65534)
 
 
 @contextmanager
