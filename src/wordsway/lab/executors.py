@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
+import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-from wordsway.errors import InputError, MissingExtra
+from wordsway.errors import InputError, MissingExtra, WordswayError
 from wordsway.lab import worker
 
-_PATIENCE = 10  # seconds until a scheduler must have answered
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_PATIENCE = 10  # seconds until a scheduler must have answered, and then until it must have a worker
 
 
 @dataclass(frozen=True)
@@ -48,14 +53,56 @@ def local(workers: int | None = None) -> Place:
     return Place("local processes", workers or cores(), _processes)
 
 
+class _Pool(ProcessPoolExecutor):
+    """Processes that are started deaf to the keyboard, and to which functions travel as bytes."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        try:
+            packed = pickle.dumps((fn, args, kwargs))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise InputError(
+                f"a trial must be a function at the top level of a module, which other processes can import: {error}"
+            ) from error
+        with _deaf():
+            return super().submit(worker.unpack, packed)
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Hold SIGINT back: a process that is started meanwhile never gets it, not even while it still imports."""
+    if not hasattr(signal, "pthread_sigmask"):  # not POSIX
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @contextmanager
 def _processes(count: int) -> Iterator[Executor]:
     """A pool whose workers hold a lifeline: they end with this process, however it ends, and when the block is left.
 
     Fresh processes (spawned), because a fork would copy the threads' locks.
     """
+    with _pool(count) as pool:
+        if _starts(pool, count):
+            yield pool
+            return
+    with _pool(count) as pool:  # somebody may have killed a worker just then; twice is no accident
+        if not _starts(pool, count):
+            raise WordswayError(
+                "worker processes end before their first trial: a script must call run() under "
+                'if __name__ == "__main__", and there must be memory for one process a worker'
+            )
+        yield pool
+
+
+@contextmanager
+def _pool(count: int) -> Iterator[Executor]:
     reader, writer = multiprocessing.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), worker.begin, (reader,))
+    pool = _Pool(count, multiprocessing.get_context("spawn"), worker.begin, (reader,))
     try:
         yield pool
         pool.shutdown()
@@ -65,8 +112,20 @@ def _processes(count: int) -> Iterator[Executor]:
         reader.close()
 
 
+def _starts(pool: Executor, count: int) -> bool:
+    """Start all workers and wait for the first."""
+    try:
+        ready = [pool.submit(os.getpid) for _ in range(count)]
+        ended, _ = wait(ready, return_when=FIRST_COMPLETED)
+        return all(future.result() for future in ended)
+    except BrokenExecutor:
+        return False
+
+
 def given(executor: Executor) -> Place:
     """Somebody's own executor: it is used, and left open."""
+    if not callable(getattr(executor, "submit", None)):
+        raise InputError(f"executor must be a concurrent.futures.Executor, got {type(executor).__name__}")
 
     @contextmanager
     def lend(count: int) -> Iterator[Executor]:
@@ -95,9 +154,13 @@ def dask(address: str, patience: float = _PATIENCE) -> Iterator[Place]:
             "check the address and that the scheduler runs"
         ) from error
     with client:
+        try:
+            client.wait_for_workers(1, timeout=patience)
+        except TimeoutError:
+            raise InputError(
+                f"the Dask scheduler at {address} must have workers, got none in {patience:g} s: start some"
+            ) from None
         threads = client.nthreads()
-        if not threads:
-            raise InputError(f"the Dask scheduler at {address} must have workers, got none: start some")
         ours = worker.versions()["wordsway"]
         for name, found in client.run(_version_there, on_error="return").items():
             if found != ours:
@@ -106,8 +169,11 @@ def dask(address: str, patience: float = _PATIENCE) -> Iterator[Place]:
 
         @contextmanager
         def lend(count: int) -> Iterator[Executor]:
-            with client.get_executor(pure=False, retries=0) as executor:
+            executor = client.get_executor(pure=False, retries=0)
+            try:
                 yield executor
+            finally:
+                executor.shutdown(wait=False)  # cancels what an interrupt or an error left behind
 
         yield Place(f"Dask at {address}", sum(threads.values()), lend)
 

@@ -24,7 +24,7 @@ from wordsway.lab.executors import Place
 from wordsway.lab.experiment import Experiment, Scope, Trial
 from wordsway.lab.plan import Plan, make_plan
 from wordsway.lab.store import DIED, DONE, FAILED, Row, Store
-from wordsway.lab.worker import Outcome, versions, work
+from wordsway.lab.worker import Outcome, one_line, versions, work
 
 _KILLED = ("KilledWorker",)  # what Dask says of a trial whose workers died, known by name: Dask may not be installed
 
@@ -106,15 +106,16 @@ def carry_out(plan: Plan, store: Store, executor: Executor | Place | None = None
     place = executors.local() if executor is None else executor
     if not isinstance(place, Place):
         place = executors.given(place)
-    with tqdm(total=len(plan.missing), desc="trials", unit="trial", disable=not progress, leave=False) as bar:
+    hidden = None if progress else True  # None: shown on a terminal only
+    with tqdm(total=len(plan.missing), desc="trials", unit="trial", disable=hidden, leave=False) as bar:
         session = _Session(plan, store, place, tally, bar)
         try:
             session.run()
         except KeyboardInterrupt:
-            ready = tally.asked - tally.before - tally.done - tally.elsewhere
+            stored = sum(map(store.has, plan.asked))
             raise KeyboardInterrupt(
-                f"interrupted: {tally.asked - ready} of {tally.asked} trials are stored, run the same command again to "
-                f"do the other {ready}"
+                f"interrupted: {stored} of {tally.asked} trials are stored, run the same command again to do the "
+                f"other {tally.asked - stored}"
             ) from None
     return tally
 
@@ -132,35 +133,36 @@ class _Session:
         """All trials; those that were under way when a worker process died are done again, each alone."""
         queue = deque(self.todo)
         while queue:
-            suspects = self._submit_all(queue, self.place.workers, 2 * self.place.workers)
-            if suspects and not self.place.renewable:
-                self._bury(suspects)
-                raise WordswayError(
-                    f"the {self.place.name} broke when a worker died: {len(suspects)} trials that were under way are "
-                    f"recorded as died, {len(queue)} were not tried; run it again with a new one"
-                )
-            alone = deque(suspects)
+            alone = deque(self._work_off(queue, self.place.workers, 2 * self.place.workers))
             while alone:
-                self._bury(self._submit_all(alone, 1, 1))
+                self._bury(self._work_off(alone, 1, 1))
 
-    def _submit_all(self, queue: deque[Trial], workers: int, window: int) -> list[Trial]:
-        """Work off the queue; where a worker process dies, stop and return the trials that were under way."""
+    def _work_off(self, queue: deque[Trial], workers: int, window: int) -> list[Trial]:
+        """Run the trials of the queue, until it is empty or the executor breaks; return those that may be to blame.
+
+        When a process of a pool dies, the pool is lost and nobody knows which of the trials under way did it.
+        """
         running: dict[Future[Outcome], Trial] = {}
-        with self.place.open(workers) as executor:
+        killed: list[Trial] = []
+        with self.place.open(min(workers, len(queue))) as executor:
             try:
                 while queue or running:
-                    broken = not self._fill(executor, queue, running, window)
-                    if not running and not broken:
-                        break
+                    whole = self._fill(executor, queue, running, window)
                     ended, _ = wait(running, return_when=FIRST_COMPLETED)
-                    if not self._harvest(ended, running) or broken:
+                    if not self._harvest(ended, running, killed) or not whole:
                         wait(running, timeout=10)  # the pool tells all the others too
-                        self._harvest([future for future in running if future.done()], running)
-                        return list(running.values())
+                        self._harvest([future for future in running if future.done()], running, killed)
+                        if not self.place.renewable:
+                            self._give_up([*killed, *running.values()], len(queue))
+                        return [*killed, *running.values()]
             except KeyboardInterrupt:
-                self._harvest([future for future in running if future.done()], running)
+                self._harvest([future for future in running if future.done()], running, killed)
                 raise
-        return []
+            finally:
+                if not self.place.renewable:  # others close with the block
+                    for future in running:
+                        future.cancel()
+        return killed
 
     def _fill(
         self, executor: Executor, queue: deque[Trial], running: dict[Future[Outcome], Trial], window: int
@@ -177,29 +179,48 @@ class _Session:
                     running[executor.submit(work, function, json.loads(trial.parameters), trial.seed)] = trial
                 except BrokenExecutor:
                     return False
+                except RuntimeError as error:  # it was shut down
+                    raise self._closed(one_line(error)) from error
             queue.popleft()
         return True
 
-    def _harvest(self, ended: Iterable[Future[Outcome]], running: dict[Future[Outcome], Trial]) -> bool:
-        """Store what ended, and take it off `running`; False where a worker process died."""
+    def _harvest(
+        self, ended: Iterable[Future[Outcome]], running: dict[Future[Outcome], Trial], killed: list[Trial]
+    ) -> bool:
+        """Store what ended, and take it off `running`; False where the executor broke."""
         whole = True
         for future in list(ended):
+            trial = running[future]
             try:
                 outcome = future.result()
-            except (BrokenExecutor, CancelledError):
+            except BrokenExecutor:
                 whole = False
                 continue
+            except CancelledError:
+                raise self._closed("trials were cancelled") from None
             except Exception as error:  # the executor could not run it, or bring back what it gave
-                trial = running.pop(future)
-                state = DIED if type(error).__name__ in _KILLED else FAILED
-                self._keep(Row(trial, state, None, _line(error), None, None, None, _ours()))
-                continue
-            trial = running.pop(future)
-            found = json.dumps(outcome.versions)
-            state = DONE if outcome.error is None else FAILED
-            cost = (outcome.dtype, outcome.seconds, outcome.peak_mb)
-            self._keep(Row(trial, state, outcome.record, outcome.error, *cost, found, outcome.machine))
+                if type(error).__name__ in _KILLED:
+                    killed.append(trial)
+                else:
+                    self._keep(Row(trial, FAILED, None, one_line(error), None, None, None, _ours()))
+            else:
+                found = json.dumps(outcome.versions)
+                state = DONE if outcome.error is None else FAILED
+                cost = (outcome.dtype, outcome.seconds, outcome.peak_mb)
+                self._keep(Row(trial, state, outcome.record, outcome.error, *cost, found, outcome.machine))
+            del running[future]
         return whole
+
+    def _give_up(self, suspects: list[Trial], left: int) -> None:
+        """End the run where the executor broke and no other can be opened."""
+        self._bury(suspects)
+        raise WordswayError(
+            f"the {self.place.name} broke when a worker died: {len(suspects)} trials that were under way are recorded "
+            f"as died, {left} were not tried; run it again with a new one"
+        )
+
+    def _closed(self, reason: str) -> WordswayError:
+        return WordswayError(f"{self.place.name} takes no more trials ({reason}): run it again with a new one")
 
     def _bury(self, trials: Iterable[Trial]) -> None:
         """Record trials as died with their worker process."""
@@ -222,7 +243,3 @@ class _Session:
 
 def _ours() -> str:
     return json.dumps(versions())
-
-
-def _line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pickle
 import platform
+import signal
 import threading
 import traceback
 from collections.abc import Callable
@@ -40,19 +42,27 @@ def work(trial: Callable[[Parameters, int], Record], parameters: Parameters, see
         try:
             found = trial(parameters, seed)
             record = canonical_record(found)
-            dtype = found.get("dtype")
-        except Exception as problem:
+            dtype = None if found.get("dtype") is None else str(found["dtype"])
+        except KeyboardInterrupt:
+            raise
+        except BaseException as problem:  # SystemExit too: it must not end the runner
             error = _describe(problem)
     return Outcome(record, error, dtype, meter.seconds, meter.peak_mb, versions(), platform.node())
 
 
-@lru_cache(maxsize=1)
 def use_one_thread() -> None:
-    """One thread for torch and for the linear algebra below NumPy and SciPy, from now on in this process."""
+    """One thread for torch and for the linear algebra below NumPy and SciPy, from now on in this thread.
+
+    Limits reach only libraries that are loaded, and those of OpenMP only the thread that sets them: SciPy, which
+    brings its own, is loaded before, and every trial sets them again (1 ms).
+    """
+    import scipy.linalg  # noqa: F401
     import torch
-    from threadpoolctl import threadpool_limits
+    from threadpoolctl import OpenBLASController, threadpool_limits
 
     torch.set_num_threads(1)
+    if hasattr(OpenBLASController, "clear_controlling_thread"):  # from 3.7: else only the first thread's limit counts
+        OpenBLASController.clear_controlling_thread(force=True)
     threadpool_limits(limits=1)
 
 
@@ -67,9 +77,9 @@ def begin(lifeline: Connection) -> None:
 
     The keyboard's interrupt is for the runner, which decides what becomes of the trials.
     """
-    import signal
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"  # for libraries that a trial itself loads
 
     def watch() -> None:
         try:
@@ -80,8 +90,22 @@ def begin(lifeline: Connection) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _describe(problem: Exception) -> str:
+def unpack(packed: bytes) -> Any:
+    """Call a pickled function with pickled arguments.
+
+    A pool's own unpickling ends the worker process where the function cannot be imported; here that is an error.
+    """
+    function, arguments, named = pickle.loads(packed)
+    return function(*arguments, **named)
+
+
+def _describe(problem: BaseException) -> str:
     """One line with the place it came from: "ValueError: ... (figure.py:12)"."""
     frames: list[Any] = traceback.extract_tb(problem.__traceback__)
     place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-    return " ".join(f"{type(problem).__name__}: {problem}".split()) + place
+    return one_line(problem) + place
+
+
+def one_line(problem: BaseException) -> str:
+    """The kind and the text of an error."""
+    return " ".join(f"{type(problem).__name__}: {problem}".split()).removesuffix(":")

@@ -1,0 +1,194 @@
+"""Where trials run: the same bits everywhere, one thread each, and what is said of a cluster that cannot be used."""
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import dask
+import pytest
+import torch
+from distributed import LocalCluster as Untyped
+from threadpoolctl import threadpool_limits
+
+from lab import trials
+from wordsway import cli
+from wordsway.errors import InputError, MissingExtra, WordswayError
+from wordsway.lab import executors, figures, run, worker
+from wordsway.lab.store import DIED, DONE
+
+LocalCluster: Any = Untyped
+LOCAL: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "host": "127.0.0.1"}
+MANY = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "3")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two worker processes that would use three threads, and a scheduler that forgives no death."""
+    config = {"distributed.scheduler.allowed-failures": 0, "distributed.nanny.pre-spawn-environ": MANY}
+    with (
+        dask.config.set(config),
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **LOCAL) as cluster,
+    ):
+        yield cluster
+
+
+@pytest.fixture
+def address(cluster: Any) -> str:
+    """The address of its scheduler, when both workers are there: one of them may have died in the last test."""
+    cluster.wait_for_workers(2, timeout=trials.PATIENCE)
+    return str(cluster.scheduler_address)
+
+
+@pytest.fixture
+def threads() -> Iterator[Executor]:
+    """A thread pool in this process, which starts with three threads for linear algebra."""
+    before = torch.get_num_threads()
+    with threadpool_limits(limits=3), ThreadPoolExecutor(2) as pool:
+        torch.set_num_threads(3)
+        yield pool
+    torch.set_num_threads(before)
+
+
+def _bits(rows: list[dict[str, Any]]) -> list[Any]:
+    return [{name: value.hex() if isinstance(value, float) else value for name, value in row.items()} for row in rows]
+
+
+# The same numbers
+
+
+def test_all_places_give_the_same_bits(
+    tmp_path: Path, address: str, threads: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in MANY.items():
+        monkeypatch.setenv(name, value)  # for the processes
+    asked = trials.experiment(trials.algebra, points=2, trials=3)
+    found = {}
+    with executors.dask(address) as distant:
+        assert (distant.name, distant.workers) == (f"Dask at {address}", 2)
+        places: dict[str, Executor | executors.Place] = {
+            "one": executors.local(1),
+            "two": executors.local(2),
+            "threads": threads,
+            "dask": distant,
+        }
+        for name, place in places.items():
+            tally = run(asked, tmp_path / name, place)
+            assert (tally.done, tally.failed) == (6, 0)
+            found[name] = _bits(trials.stored(tmp_path / name))
+    for name in places:
+        assert found[name] == found["one"], name
+    assert {row["threads"] for row in found["one"]} == {1}
+    assert {row["dtype"] for row in found["one"]} == {"float64"}
+    assert len({row["sensitivity"] for row in found["one"]}) == 3  # one for each seed
+
+
+def test_every_thread_of_a_process_is_limited(threads: Executor) -> None:
+    pools = [threads, ThreadPoolExecutor(1)]
+    for pool in pools:
+        outcome = pool.submit(worker.work, trials.algebra, {"x": 0}, 0).result()
+        assert json.loads(str(outcome.record))["threads"] == 1
+    pools[1].shutdown()
+
+
+# A Dask cluster
+
+
+def test_a_dask_worker_that_dies_in_a_trial_costs_only_that_trial(tmp_path: Path, address: str) -> None:
+    with executors.dask(address) as place:
+        tally = run(trials.experiment(trials.step_out, points=6, trials=1), tmp_path / "store", place)
+    assert (tally.done, tally.failed, tally.died) == (5, 0, 1)
+    rows = trials.stored(tmp_path / "store")
+    assert [row["state"] for row in rows] == [DIED if x == 3 else DONE for x in range(6)]
+    assert rows[3]["error"] == "its worker process ended before it did: out of memory, or killed"
+
+
+def test_dask_runs_functions_that_cannot_be_imported(tmp_path: Path, address: str) -> None:
+    asked = trials.experiment(lambda parameters, seed: {"value": parameters["x"] + seed / 2})
+    with executors.dask(address) as place:
+        assert run(asked, tmp_path / "store", place).done == 8
+    assert [row["value"] for row in trials.stored(tmp_path / "store")] == [
+        x + seed / 2 for x in range(4) for seed in (0, 1)
+    ]
+
+
+def test_the_command_runs_on_a_cluster(
+    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(figures, "all_figures", lambda: {"tiny": trials.experiment()})
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["reproduce", "tiny", "--dask", address, "--out", str(tmp_path), "--json"])
+    out, err = capsys.readouterr()
+    assert ended.value.code == 0
+    assert err == f"8 trials: running 8 on 2 workers (Dask at {address}), about 1 s\n"
+    assert json.loads(out)["finished"] == 8
+
+
+def test_a_worker_with_another_version_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = worker.versions()["wordsway"]
+    monkeypatch.setattr(worker, "versions", lambda: {"wordsway": "9.9"})
+    said = rf"^Dask worker tcp://\S+ must have wordsway 9\.9 installed, got version {there}$"
+    with pytest.raises(InputError, match=said), executors.dask(address):
+        pass
+
+
+def test_a_worker_without_wordsway_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> str:
+        raise ModuleNotFoundError("No module named 'wordsway'")
+
+    monkeypatch.setattr(executors, "_version_there", missing)
+    said = r"^Dask worker tcp://\S+ must have wordsway \S+ installed, got No module named 'wordsway'$"
+    with pytest.raises(InputError, match=said), executors.dask(address):
+        pass
+
+
+def test_a_scheduler_without_workers_is_refused_after_a_while() -> None:
+    with LocalCluster(n_workers=0, **LOCAL) as empty:
+        address = empty.scheduler_address
+        said = rf"^the Dask scheduler at {address} must have workers, got none in 0\.5 s: start some$"
+        with pytest.raises(InputError, match=said), executors.dask(address, patience=0.5):
+            pass
+
+
+def test_a_cluster_that_goes_away_is_one_line_and_no_trial_is_blamed(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, protocol="tcp://", **LOCAL) as short:
+        with executors.dask(short.scheduler_address) as place:
+
+            def close() -> None:
+                trials.until(lambda: trials.count(store) > 5)
+                short.close()
+
+            closer = threading.Thread(target=close)
+            closer.start()
+            with pytest.raises(WordswayError, match=r"^Dask at tcp://\S+ takes no more trials \(.*\): run it again"):
+                run(trials.experiment(trials.slow, trials=1000), store, place)
+        closer.join()
+    assert {row["state"] for row in trials.stored(store)} == {DONE}
+
+
+@pytest.mark.parametrize(
+    ("address", "got"),
+    [
+        ("tcp://127.0.0.1:1", "Timed out trying to connect to tcp://127.0.0.1:1 after 0.5 s"),
+        ("nowhere", "missing port number in address 'nowhere'"),
+        ("tcp://127.0.0.1:port", "invalid literal for int() with base 10: 'port'"),
+        ("", "missing port number in address ''"),
+    ],
+)
+def test_an_address_where_no_scheduler_answers_is_refused_in_one_line(address: str, got: str) -> None:
+    with pytest.raises(InputError) as refused, executors.dask(address, patience=0.5):
+        pass
+    assert str(refused.value) == (
+        f"a Dask scheduler must answer at {address} within 0.5 s, got {got}: "
+        "check the address and that the scheduler runs"
+    )
+
+
+def test_without_distributed_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingExtra, match=r"run `pip install 'wordsway\[cluster\]'`$"), executors.dask("tcp://x:1"):
+        pass
