@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import alone, compare, laboratory
+from benchmarks import alone, compare, generalization, laboratory
 from benchmarks.child import Child
 from benchmarks.report import Outcome
 
@@ -42,9 +42,20 @@ def _large(summary: str, n: int, d: int, depth: int | None, draws: int, seconds:
     )
 
 
-def _figures(scale: str, seconds: int) -> Case:
-    size = {"scale": scale, "seconds": seconds, "memory": 4 * _GB}
-    return Case(f"all figures at {scale} scale", laboratory.figures, size, {**size, "scale": "quick", "trials": 1})
+_SENSITIVITY = ["fig2-rf", "fig2-drf", "fig3-raf", "fig3-relu"]
+
+
+def _figures(scale: str, seconds: int, names: list[str]) -> Case:
+    size = {"scale": scale, "seconds": seconds, "memory": 4 * _GB, "names": names}
+    small = {**size, "scale": "quick", "trials": 1, "names": names[-1:]}
+    return Case(f"{', '.join(names)} at {scale} scale", laboratory.figures, size, small)
+
+
+def _simulation(name: str, n: int) -> Case:
+    size = {"name": name, "seconds": 60, "memory": 8 * _GB}
+    summary = f"{name}, n={n}, d=768, N=1300, Gaussian: all trainings and losses at once"
+    large = {**size, "n": n, "d": 768, "samples": 1300}
+    return Case(summary, generalization.large, large, {**size, "n": 4, "d": 6, "samples": 8})
 
 
 CASES: dict[str, Case] = {
@@ -92,6 +103,14 @@ CASES: dict[str, Case] = {
         },
         {"maps": {"raf": (6, 8), "rf": (6, 8)}, "count": 5},
     ),
+    "generalization": Case(
+        "raf, n=40, d=384, N=400, reviews: all trainings and losses, against the published algorithm",
+        generalization.against,
+        {"n": 40, "d": 384, "samples": 400, "runs": 3},
+        {"n": 4, "d": 6, "samples": 8, "runs": 1},
+    ),
+    "generalization-raf": _simulation("raf", 120),
+    "generalization-rf": _simulation("rf", 40),
     "runner": Case(
         "the laboratory's own cost: 5,000 trials that do nothing",
         laboratory.runner,
@@ -104,6 +123,7 @@ CASES: dict[str, Case] = {
         {"count": 120, "ratio": 1.7},
         {"count": 2, "ratio": 1.7},
     ),
-    "figures-quick": _figures("quick", 180),
-    "figures-paper": _figures("paper", 900),
+    "figures-quick": _figures("quick", 180, _SENSITIVITY),
+    "figures-paper": _figures("paper", 900, _SENSITIVITY),
+    "figures-generalization": _figures("quick", 120, ["fig4", "fig5", "fig6", "fig7"]),
 }

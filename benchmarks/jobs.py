@@ -13,6 +13,7 @@ from torch import Tensor
 
 import wordsway as ws
 from benchmarks import published
+from benchmarks.generalization import GENERALIZATION_JOBS
 from benchmarks.laboratory import LAB_JOBS
 from benchmarks.metering import measure
 from wordsway.seeds import generator
@@ -190,16 +191,20 @@ def _warm_layers(depth: int | None) -> None:
     published.ascend(published.along(published.layers(weights), X, WORD), 4, 2.0, 1.0, 2, 0)
 
 
-JOBS: dict[str, Callable[..., dict[str, Any]]] = {
-    job.__name__: job
-    for job in (
-        attention_ours,
-        attention_published,
-        layered_ours,
-        layered_published,
-        profile,
-        vocabulary,
-        ceilings,
-        accuracy,
-    )
-} | LAB_JOBS
+JOBS: dict[str, Callable[..., dict[str, Any]]] = (
+    {
+        job.__name__: job
+        for job in (
+            attention_ours,
+            attention_published,
+            layered_ours,
+            layered_published,
+            profile,
+            vocabulary,
+            ceilings,
+            accuracy,
+        )
+    }
+    | GENERALIZATION_JOBS
+    | LAB_JOBS
+)

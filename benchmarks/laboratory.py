@@ -18,7 +18,7 @@ from benchmarks.report import Outcome, Row, Target, number
 from wordsway.contexts import gaussian_context
 from wordsway.lab import Experiment, Scope, Store, run
 from wordsway.lab.executors import local
-from wordsway.lab.figures import all_figures
+from wordsway.lab.figures import figures_named
 from wordsway.maps import RandomAttention
 from wordsway.memory import human
 from wordsway.sensitivity import word_sensitivity
@@ -80,9 +80,9 @@ def lab_sweep(count: int, workers: int) -> dict[str, Any]:
     return {"seconds": seconds, "done": len(found), "digest": digest}
 
 
-def lab_figures(scale: str, workers: int, trials: int | None = None) -> dict[str, Any]:
-    """Seconds and memory for every figure at a scale: the runner with all its workers."""
-    figures = list(all_figures().values())
+def lab_figures(names: list[str], scale: str, workers: int, trials: int | None = None) -> dict[str, Any]:
+    """Seconds and memory for some figures at a scale: the runner with all its workers."""
+    figures = figures_named(names)
     scope = Scope(scale, trials=trials)
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "store.sqlite") as store:
         begin = time.perf_counter()
@@ -160,9 +160,10 @@ def workers(child: Child, size: Mapping[str, Any]) -> Outcome:
 
 
 def figures(child: Child, size: Mapping[str, Any]) -> Outcome:
-    """Every figure at a scale."""
-    got = child("lab_figures", scale=size["scale"], workers=2, trials=size.get("trials"))
-    case = f"all figures, {size['scale']} scale, {got['done']:,} trials, 2 workers"
+    """Some figures at a scale."""
+    names = size["names"]
+    got = child("lab_figures", names=names, scale=size["scale"], workers=2, trials=size.get("trials"))
+    case = f"{', '.join(names)}, {size['scale']} scale, {got['done']:,} trials, 2 workers"
     cells = {"case": case, "seconds": number(got["seconds"]), "memory of all processes": human(got["peak"])}
     held = f"{got['hold']} of {got['claims']}"
     targets = (

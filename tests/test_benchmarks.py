@@ -217,7 +217,14 @@ def test_an_unknown_case_is_refused_in_one_line(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize(
     ("name", "row"),
-    [("raf", "raf, n=6"), ("rf", "rf, n=6"), ("drf", "drf, L=2"), ("rf-150", "rf, n=8"), ("accuracy", "raf, n=6")],
+    [
+        ("raf", "raf, n=6"),
+        ("rf", "rf, n=6"),
+        ("drf", "drf, L=2"),
+        ("rf-150", "rf, n=8"),
+        ("accuracy", "raf, n=6"),
+        ("generalization", "raf, n=4"),
+    ],
 )
 def test_quick_cases_print_their_rows_and_write_nothing(
     name: str, row: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -301,6 +308,7 @@ def _answer(job: str, **changes: Any) -> dict[str, Any]:
         "words": 3,
     }
     others = {"candidates": 9, "top": "x", "gap": 1e-15, "sample": 3, "count": 5}
+    others |= {"losses": {"a": 0.5, "b": 0.1}, "interpolates": True}
     others |= {"done": 5000, "asked": 5000, "claims": 4, "hold": 4, "digest": "0" * 64}
     efforts = {name: {"ratios": [1.1, 1.2], "seconds": 1.0} for name in ("simple", "quick", "tight")}
     answer: dict[str, Any] = {**costs, **checks, **values, **others, "efforts": efforts}
@@ -328,6 +336,11 @@ def _answer(job: str, **changes: Any) -> dict[str, Any]:
         ("ceilings", "ceilings", {"efforts": {"tight": {"ratios": [1.1, 1.31], "seconds": 1.0}}}, "between 1 and 1.3"),
         ("ceilings", "ceilings", {"efforts": {"quick": {"ratios": [0.9, 1.2], "seconds": 1.0}}}, "between 1 and 1.5"),
         ("accuracy", "accuracy", {"gap": 1e-11}, "at most 1e-12"),
+        ("generalization", "generalization_published", {"seconds": 1.9}, "at least 20 times faster"),
+        ("generalization", "generalization_ours", {"losses": {"a": 0.5002, "b": 0.1}}, "equal or lower"),
+        ("generalization-raf", "generalization_ours", {"seconds": 61.0}, "within 60 s"),
+        ("generalization-rf", "generalization_ours", {"peak": 9 * 10**9}, "under 8.0 GB"),
+        ("generalization-rf", "generalization_ours", {"interpolates": False}, "every training label is fitted"),
         ("runner", "lab_empty", {"seconds": 10.1}, "under 2 ms a trial"),
         ("runner", "lab_empty", {"done": 4999}, "every trial is stored"),
         ("figures-quick", "lab_figures", {"seconds": 181.0}, "within 180 s"),
