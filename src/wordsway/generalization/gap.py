@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from wordsway.contexts import check_radius, check_word
-from wordsway.errors import InputError
-from wordsway.generalization.interpolator import Interpolator, features_of
+from wordsway.generalization.interpolator import Interpolator, check_labels, features_of
 from wordsway.generalization.losses import Array
-from wordsway.generalization.samples import check_samples
+from wordsway.generalization.samples import check_label, check_samples
 from wordsway.maps import FeatureMap, respond
 from wordsway.memory import Meter
 from wordsway.seeds import generator
@@ -65,33 +64,31 @@ def prediction_gap(
     response.
     """
     context, samples = check_samples(contexts, X)
-    if y not in (-1, 1):
-        raise InputError(f"the new sample's label must be -1 or +1, got {y}")
+    label, values = check_label(y), check_labels(labels, len(samples))
     position = check_word(len(context), word)
     r = check_radius(radius, context.shape[1])
     with Meter() as meter:
-        model = Interpolator(features_of(phi, samples), labels)
+        model = Interpolator(features_of(phi, samples), values)
         with torch.no_grad():
             own = phi(context).to(torch.float64)
-        theta = model.retrain(own, y)
+        theta = model.retrain(own, label)
         before = float(own.reshape(-1) @ theta)
         lambda_min = model.with_sample(own)
         response = respond(phi, context, position)
         response = response.stored() if hasattr(response, "stored") else response
-        functional = response.inner(theta.reshape(own.shape))
+        functional, like = response.inner(theta.reshape(own.shape)), response.like
 
         def objective(point: Array, gradient: bool) -> tuple[Array, Array | None]:
-            value, slope = functional(torch.from_numpy(np.ascontiguousarray(point[:, 0, 0])))
+            value, slope = functional(torch.from_numpy(np.ascontiguousarray(point[:, 0, 0])).to(like))
             gap = value.numpy() - before
             slopes = np.zeros_like(point[:, 0, 0]) if slope is None else slope.numpy()
             return np.abs(gap)[:, None], (np.sign(gap)[:, None] * slopes)[:, None, None]
 
-        found = maximise(objective, _starts(functional, context, seed), r, Effort(power=3, sift=8, polish=24))
+        found = maximise(objective, _starts(functional, context.to(like), seed), r, Effort(power=3, sift=8, polish=24))
         bound = response.ceiling(r, "quick")
     ceiling = None
     if bound is not None and lambda_min > 0:
         ceiling = float(bound.value) * float(own.norm()) * math.sqrt((len(samples) + 1) / lambda_min)
-    like = response.like
     dtype = str(like.dtype).removeprefix("torch.")
     cost = Cost(meter.seconds, meter.peak_mb, dtype, str(like.device), found.evaluations)
     ended = status(bool(found.converged[0]))
@@ -101,6 +98,6 @@ def prediction_gap(
 def _starts(functional: Any, context: Tensor, seed: int) -> Array:
     """Both signs of the steepest direction at 0, and a random one: the prediction is nearly linear in Delta."""
     d = context.shape[1]
-    _, slope = functional(torch.zeros(1, d, dtype=torch.float64))
+    _, slope = functional(context.new_zeros(1, d))
     random = torch.randn(1, d, generator=generator(seed, "gap starts"), dtype=torch.float64)
     return np.asarray(torch.cat([slope, -slope, random]).numpy()[:, None, None])

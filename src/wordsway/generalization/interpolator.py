@@ -20,10 +20,12 @@ from torch import Tensor
 from wordsway import memory
 from wordsway.contexts import check_size
 from wordsway.errors import InputError, NumericalError
+from wordsway.generalization.samples import as_samples
 from wordsway.maps import FeatureMap
 
 _IN_SPAN = 1e-7  # |P' phi| / |phi| below which a sample adds no new direction
 _FITTED = 1e-6  # largest error on a label of a model that interpolates
+_REFINEMENTS = 5  # solutions by K lose digits twice as fast as Phi does: they are improved at most so often
 
 
 class Features(Protocol):
@@ -50,8 +52,8 @@ class StreamedFeatures:
     """
 
     def __init__(self, phi: FeatureMap, contexts: Tensor, block: int = 64) -> None:
-        self.phi, self.contexts, self.block = phi, contexts, check_size(block, "block")
-        self.shape = (len(contexts), features_of(phi, contexts[:1]).shape[1])
+        self.phi, self.contexts, self.block = phi, as_samples(contexts), check_size(block, "block")
+        self.shape = (len(self.contexts), features_of(phi, self.contexts[:1]).shape[1])
 
     def rows(self, start: int, stop: int) -> Tensor:
         return features_of(self.phi, self.contexts[start:stop])
@@ -59,10 +61,14 @@ class StreamedFeatures:
 
 def features_of(phi: FeatureMap, contexts: Tensor) -> Tensor:
     """Features of contexts (N, n, d) as rows (N, p), one evaluation of the map if it takes batches."""
+    if not callable(phi):
+        raise InputError(f"a map must be callable on a context, got {type(phi).__name__}: pass a function or a map")
     with torch.no_grad():
-        batched = getattr(phi, "batched", False)
-        found = phi(contexts) if batched else torch.stack([phi(context) for context in contexts])
-    return found.reshape(len(contexts), -1)
+        found = [phi(contexts)] if getattr(phi, "batched", False) else [phi(context) for context in contexts]
+    if not isinstance(found[0], Tensor):
+        raise InputError(f"a map must return a torch tensor, got {type(found[0]).__name__}")
+    values = found[0] if len(found) == 1 else torch.stack(found)
+    return values.reshape(len(contexts), -1)
 
 
 class _Stored:
@@ -94,7 +100,7 @@ class Interpolator:
         theta*.
     singular : bool
         Whether K has no inverse to working precision (N > p, or samples that depend on each other). The pseudo-inverse
-        then cuts off eigenvalues below N eps times the largest.
+        then cuts off eigenvalues below 10 (N + sqrt(p)) eps times the largest, which may be rounding of K.
     interpolates : bool
         Whether theta* gives every label, to 1e-6.
 
@@ -110,14 +116,12 @@ class Interpolator:
         self.block = int(getattr(self.features, "block", count))
         memory.require(4 * 8 * count * count, f"the kernel of {count} samples", "use fewer samples")
         self.kernel = self._kernel()
+        self._cut = 10 * np.finfo(float).eps * (count + math.sqrt(width))  # relative size of what may be rounding
         self._factor = self._factorise()
-        self.singular = not isinstance(self._factor, tuple)
+        self.singular = not isinstance(self._factor, tuple) and bool(self._factor[0][0] <= self._smallest_kept())
         theta0 = torch.zeros(width, dtype=torch.float64) if start is None else _vector(start, width, "start")
-        missing = self.labels - self.apply(theta0)
-        self.theta = theta0 + self.pull(self.solve(missing))
-        if not self.singular:  # one step of refinement: the fit is then exact to rounding
-            self.theta = self.theta + self.pull(self.solve(self.labels - self.apply(self.theta)))
-        self.error = float((self.labels - self.apply(self.theta)).abs().max())
+        self.theta, missing = self._fit(theta0)
+        self.error = float(missing.abs().max())
         self.interpolates = self.error <= _FITTED
 
     def _blocks(self) -> Iterator[tuple[int, int, Tensor]]:
@@ -140,21 +144,37 @@ class Interpolator:
                 found = rows @ self.features.rows(other, end).to(torch.float64).mT
                 kernel[start:stop, other:end] = found
                 kernel[other:end, start:stop] = found.mT
+        if not bool(torch.isfinite(kernel).all()):
+            raise NumericalError("the kernel must be finite, got features whose squares are not: rescale the contexts")
         return (kernel + kernel.mT) / 2
 
     def _factorise(self) -> Any:
-        """The Cholesky factor of K, or its eigenvalues with their vectors where that has no inverse."""
+        """The Cholesky factor of K, or its eigenvalues with their vectors where that may have no inverse."""
         values = self.kernel.numpy()
         if self.features.shape[0] <= self.features.shape[1]:
             try:
                 factor = linalg.cho_factor(values, lower=True, check_finite=False)
-                # the condition of K from that of its factor: too close to 1 / eps means singular
-                diagonal = np.abs(np.diag(factor[0]))
-                if diagonal.min() ** 2 > len(values) * np.finfo(float).eps * diagonal.max() ** 2:
+                inverse_condition, _ = linalg.lapack.dpocon(factor[0], np.linalg.norm(values, 1), uplo="L")
+                if inverse_condition > self._cut:
                     return factor
             except linalg.LinAlgError:
                 pass
         return list(linalg.eigh(values, check_finite=False))
+
+    def _smallest_kept(self) -> float:
+        """The eigenvalue up to which K is taken to be singular."""
+        return self._cut * max(float(self._factor[0][-1]), 0.0)
+
+    def _fit(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """theta* from theta_0, and what it misses of the labels; refined until it misses no less."""
+        missing = self.labels - self.apply(theta)
+        for turn in range(_REFINEMENTS):
+            better = theta + self.pull(self.solve(missing))
+            left = self.labels - self.apply(better)
+            if turn and float(left.norm()) >= 0.5 * float(missing.norm()):
+                break
+            theta, missing = better, left
+        return theta, missing
 
     def solve(self, right: Tensor) -> Tensor:
         """K^-1 times a vector (N,), or K^+ where K is singular."""
@@ -166,8 +186,8 @@ class Interpolator:
                 right = linalg.cho_solve(self._factor, right, check_finite=False)
             return right
         values, vectors = self._factor
-        cut = len(values) * np.finfo(float).eps * max(values[-1], 0.0)
-        inverse = np.where(values > cut, 1 / np.where(values > cut, values, 1.0), 0.0) ** power
+        kept = values > self._smallest_kept()
+        inverse = np.where(kept, 1 / np.where(kept, values, 1.0), 0.0) ** power
         return np.asarray(vectors @ (inverse * (vectors.T @ right)))
 
     def apply(self, vector: Tensor) -> Tensor:
@@ -191,17 +211,20 @@ class Interpolator:
         return self._rows(features) @ self.theta
 
     def _rows(self, features: Any) -> Tensor:
-        values = torch.as_tensor(features).to(torch.float64)
-        width = self.features.shape[1]
-        if values.shape[-1:] == (width,):
-            return values
-        return _vector(values, width, "features")
+        values, width = _tensor(features, "features"), self.features.shape[1]
+        if values.shape[-1:] != (width,):
+            return _vector(values, width, "features")
+        return _vector(values, values.numel(), "features").reshape(values.shape)
 
     def project(self, features: Any) -> Tensor:
-        """P' phi: what features (p,) have orthogonal to those of the samples; done twice, for its digits."""
+        """P' phi: what features (p,) have orthogonal to those of the samples; done again for its digits."""
         rest = _vector(features, self.features.shape[1], "features")
-        for _ in range(2):
-            rest = rest - self.pull(self.solve(self.apply(rest)))
+        least = 1e-14 * float(rest.norm())
+        for _ in range(_REFINEMENTS):
+            known = self.pull(self.solve(self.apply(rest)))
+            rest = rest - known
+            if float(known.norm()) <= least:
+                break
         return rest
 
     def fine_tune(self, features: Any, label: float) -> Tensor:
@@ -253,10 +276,7 @@ class Interpolator:
 
 def check_labels(labels: Any, count: int) -> Tensor:
     """Labels as a vector of -1 and +1, both of which occur."""
-    try:
-        values = torch.as_tensor(labels).to(torch.float64)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"labels must be numbers -1 and +1, got {type(labels).__name__}") from error
+    values = _tensor(labels, "labels").to(torch.float64)
     if values.ndim != 1 or len(values) != count:
         raise InputError(f"labels must be one for each of the {count} samples, got shape {tuple(values.shape)}")
     wrong = values[values.abs() != 1]
@@ -269,15 +289,25 @@ def check_labels(labels: Any, count: int) -> Tensor:
 
 def _matrix(features: Any) -> Tensor:
     """Features as rows."""
-    values = torch.as_tensor(features)
+    values = _tensor(features, "features")
     if values.ndim < 2 or values.numel() == 0 or not values.is_floating_point():
         shape = tuple(values.shape)
         raise InputError(f"features must be floats, one sample a row, N >= 1; got shape {shape} of {values.dtype}")
-    return values.detach().reshape(len(values), -1)
+    return values.reshape(len(values), -1)
+
+
+def _tensor(values: Any, what: str) -> Tensor:
+    try:
+        found = torch.as_tensor(values).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{what} must be an array of numbers, got {type(values).__name__}") from error
+    if found.is_complex():
+        raise InputError(f"{what} must be real, got {found.dtype}: take the real part first")
+    return found
 
 
 def _vector(values: Any, width: int, what: str) -> Tensor:
-    vector = torch.as_tensor(values).detach().to(torch.float64).reshape(-1)
+    vector = _tensor(values, what).to(torch.float64).reshape(-1)
     if len(vector) != width:
         raise InputError(f"{what} must have {width} entries, got {len(vector)}")
     if not bool(torch.isfinite(vector).all()):

@@ -10,6 +10,7 @@ equations (18) and (22). So each loss is (c . (f, a_f, a_r) + c_0)^2 + p (f - f_
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,8 +50,13 @@ class Problem:
         for name, value, known in (("training", self.training, TRAININGS), ("loss", self.loss, LOSSES)):
             if value not in known:
                 raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}{nearest(value, known)}")
-        if not 0 <= self.penalty < float("inf"):
-            raise InputError(f"penalty must be at least 0, got {self.penalty}")
+        try:
+            penalty = float(self.penalty)
+        except (TypeError, ValueError):
+            penalty = math.nan
+        if not 0 <= penalty < math.inf:
+            raise InputError(f"penalty must be a finite number, at least 0, got {self.penalty!r}")
+        object.__setattr__(self, "penalty", penalty)
 
     def coefficients(self, label: float, before: float) -> tuple[tuple[float, float, float], float]:
         """c and c_0 of the loss, for the sample's label y and f_0."""
@@ -70,8 +76,9 @@ def functionals(response: Response, vectors: Sequence[Tensor]) -> Functional:
     single = [response.inner(vector) for vector in vectors]
 
     def functional(delta: Tensor) -> ValueAndGradient:
-        pairs = [one(delta) for one in single]
-        slopes = [torch.zeros_like(delta) if slope is None else slope for _, slope in pairs]
+        moved = delta.to(response.like)  # a map of float32 cannot be asked in float64
+        pairs = [one(moved) for one in single]
+        slopes = [torch.zeros_like(moved) if slope is None else slope for _, slope in pairs]
         return torch.stack([value for value, _ in pairs]), torch.stack(slopes)
 
     return functional

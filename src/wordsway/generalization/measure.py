@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from wordsway.contexts import check_radius, check_word
 from wordsway.errors import InputError
-from wordsway.generalization.interpolator import Interpolator, features_of
+from wordsway.generalization.interpolator import Interpolator, check_labels, features_of
 from wordsway.generalization.losses import TRAININGS, Array, Losses, Problem, functionals
-from wordsway.generalization.samples import check_samples
+from wordsway.generalization.samples import check_label, check_samples
 from wordsway.maps import FeatureMap, Response, respond
 from wordsway.memory import Meter
 from wordsway.seeds import generator
@@ -154,18 +154,26 @@ def one_word_generalization(
     Features, kernel and its factor are computed once for all searches: O(N^2 p + N^3), and N evaluations of the map.
     Each step of the searches takes three functionals of the response for every problem and start.
     """
-    problems = [Problem(t, loss, float(p)) for t in trainings for loss in losses for p in penalties]
-    if not problems:
-        raise InputError("losses, penalties and trainings must each name at least one, got none")
+    problems = _problems(trainings, losses, penalties)
     context, samples = check_samples(contexts, X)
-    if y not in (-1, 1):
-        raise InputError(f"the new sample's label must be -1 or +1, got {y}")
+    label, values = check_label(y), check_labels(labels, len(samples))
     position = check_word(len(context), word)
     r = check_radius(radius, context.shape[1])
     with Meter() as meter:
-        simulation = Simulation(phi, samples, labels, context, float(y), position)
+        simulation = Simulation(phi, samples, values, context, label, position)
         found = simulation.search(problems, r, seed, effort)
     return [simulation.record(problem, *one, meter) for problem, one in zip(problems, found, strict=True)]
+
+
+def _problems(trainings: Sequence[str], losses: Sequence[str], penalties: Sequence[float]) -> list[Problem]:
+    """Every combination, in this order."""
+    for name, given in (("trainings", trainings), ("losses", losses), ("penalties", penalties)):
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise InputError(f"{name} must be a sequence, got {given!r}: put it in a list")
+    problems = [Problem(training, loss, penalty) for training in trainings for loss in losses for penalty in penalties]
+    if not problems:
+        raise InputError("losses, penalties and trainings must each name at least one, got none")
+    return problems
 
 
 class Simulation:
@@ -224,7 +232,7 @@ class Simulation:
         """Everything that is known of one Delta."""
         values, _ = self.several(delta[None])
         moved, fine, again = (float(value) for value in values[:, 0])
-        change = float(self.response.change(delta[None], gradient=False)[0][0])
+        change = float(self.response.change(delta[None].to(self.response.like), gradient=False)[0][0])
         missing = self.label - self.before
         after = moved + (again if problem.training == "re-trained" else fine) * missing
         gamma = abs(moved - self.before)
