@@ -287,6 +287,16 @@ def test_claims_fail_where_the_law_is_broken(name: str, law: Law, broken: list[s
         assert verdict.holds is not any(words in verdict.claim for words in broken), verdict
 
 
+def test_maps_are_compared_at_the_same_dimension() -> None:
+    figure = all_figures()["fig3-relu"]
+
+    def law(parameters: dict[str, Any], seed: int) -> float:
+        share = 1.0 if parameters["map"] == "raf" else 0.9
+        return 1000 * share / math.pow(parameters["n"], 0.001) / float(parameters["d"])
+
+    assert {verdict.holds for verdict in figure.claims(figure.table(measured(figure, law)))} == {True}
+
+
 def test_the_factor_of_short_contexts_is_told() -> None:
     figure = all_figures()["fig2-rf"]
     verdict = figure.claims(figure.table(measured(figure, obeyed)))[0]
