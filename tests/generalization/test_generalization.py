@@ -1,0 +1,330 @@
+"""One-word generalization: records from the definitions, searches against random points and plain descent."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from generalization.plain import MAPS, Array, Models, Scene, scene, signs
+from wordsway import Generalization, RandomFeatures, gaussian_context, one_word_generalization, perturb
+from wordsway.generalization import LOSSES, TRAININGS, Problem
+from wordsway.sensitivity import Effort
+
+SMOOTH = ["raf", "sigmoid", "rf-tanh", "own-batched"]
+KINKED = ["relu-raf", "rf", "drf"]
+ORDER = list(itertools.product(TRAININGS, LOSSES, (0.0, 0.5)))
+HASTY = Effort(power=0, sift=3, polish=3)
+
+
+def _run(
+    given: Scene, seed: int = 0, effort: Effort | None = None, radius: float | None = None
+) -> list[Generalization]:
+    """Every problem there is."""
+    return one_word_generalization(
+        given.phi,
+        given.contexts,
+        given.labels,
+        given.X,
+        given.y,
+        given.word,
+        losses=LOSSES,
+        penalties=(0.0, 0.5),
+        seed=seed,
+        effort=effort,
+        radius=radius,
+    )
+
+
+def _alone(given: Scene, problem: Problem, seed: int = 0) -> Generalization:
+    (found,) = one_word_generalization(
+        given.phi,
+        given.contexts,
+        given.labels,
+        given.X,
+        given.y,
+        given.word,
+        losses=(problem.loss,),
+        penalties=(problem.penalty,),
+        trainings=(problem.training,),
+        seed=seed,
+    )
+    return found
+
+
+# Records
+
+
+def _expected(exact: Models, problem: Problem, features: Array, n: int) -> dict[str, float]:
+    """Everything that a record says of the features of X^i(Delta), from the definitions."""
+    before, moved, after = exact.before, float(features @ exact.theta), float(exact.after(features, problem.training))
+    change = float(np.linalg.norm(features - exact.own) / np.linalg.norm(exact.own))
+    slack = change * abs(exact.label - before)
+    if problem.training == "re-trained":
+        smallest = np.linalg.eigvalsh(exact.bordered @ exact.bordered.T)[0]
+        slack *= float(np.linalg.norm(exact.own) / math.sqrt(smallest))
+    gamma, error = abs(moved - before), (after + exact.label) ** 2
+    return {
+        "gamma": gamma,
+        "error": error,
+        "bound": max(2 - gamma, 0.0) ** 2,
+        "floor": max(2 - gamma - slack, 0.0) ** 2,
+        "constant": math.sqrt(n) * (max(2 - gamma, 0.0) ** 2 - error),
+        "before": before,
+        "moved_before": moved,
+        "after": after,
+        "alignment_fine_tuned": float(exact.aligned(features, False)),
+        "alignment_retrained": float(exact.aligned(features, True)),
+        "sensitivity": change,
+        "loss_value": float(exact.loss(problem, features)),
+        "lambda_min": float(np.linalg.eigvalsh(exact.rows @ exact.rows.T)[0]),
+    }
+
+
+@pytest.mark.parametrize(("seed", "effort"), [(0, None), (1, HASTY)])
+@pytest.mark.parametrize("name", MAPS)
+def test_records_say_what_the_definitions_say(name: str, seed: int, effort: Effort | None) -> None:
+    given = scene(name, seed)
+    exact, found = given.models(), _run(given, seed, HASTY if name == "own" else effort)  # it takes no batches
+    assert [(r.problem.training, r.problem.loss, r.problem.penalty) for r in found] == ORDER
+    for record in found:
+        assert float(record.delta.norm()) <= given.radius * (1 + 1e-9)
+        assert record.delta.shape == (4,)
+        features = given.moved(record.delta[None])[0]
+        stated = record.to_dict()
+        for key, value in _expected(exact, record.problem, features, 5).items():
+            assert stated[key] == pytest.approx(value, rel=1e-7, abs=1e-7), (key, record.problem)
+        assert record.loss == stated["loss_value"]
+        assert record.interpolates
+        assert record.error >= record.floor - 1e-7
+
+
+def test_the_trained_models_interpolate_the_new_sample() -> None:
+    """At Delta = 0 both say y, so that the error is 4: the smallest ball leaves nothing else."""
+    given = scene("raf")
+    for record in _run(given, radius=1e-9):
+        assert record.error == pytest.approx(4.0, abs=1e-6)
+        assert record.after == pytest.approx(given.y, abs=1e-6)
+        assert record.bound == pytest.approx(4.0, abs=1e-6)
+        assert record.gamma <= 1e-6
+        assert float(record.delta.norm()) <= 1e-9 * (1 + 1e-9)
+
+
+def test_records_are_ready_for_json() -> None:
+    record = _run(scene("raf"), effort=HASTY)[0]
+    plain = record.to_dict()
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    wanted = {"training", "loss", "penalty", "gamma", "error", "bound", "interpolates", "lambda_min", "seconds"}
+    assert wanted | {"floor", "constant", "status", "loss_value", "dtype", "evaluations"} <= set(plain)
+    assert (plain["training"], plain["loss"], plain["penalty"]) == ("fine-tuned", "alignment", 0.0)
+    assert "delta" not in plain
+    assert plain["interpolates"] is True
+    assert plain["dtype"] == "float64"
+    assert plain["seconds"] > 0
+
+
+def test_a_search_that_stops_early_says_that_it_is_an_upper_bound() -> None:
+    given = scene("raf", n=6, d=8)
+    short = _run(given, effort=Effort(power=0, sift=1, polish=0))
+    assert {r.status for r in short} == {"stopped at the step limit: still an upper bound, more steps may lower it"}
+    assert {r.status for r in _run(given)} == {"converged"}
+
+
+def test_labels_that_contradict_are_not_interpolated() -> None:
+    """Repeated samples with both labels: everything else is still as the pseudo-inverses have it."""
+    given = scene("raf")
+    twice = Scene(given.phi, given.contexts[[0, 1, 2, 0]], np.array([1.0, -1.0, 1.0, -1.0]), given.X, 1.0, 0)
+    exact = twice.models()
+    for record in _run(twice, effort=HASTY):
+        assert not record.interpolates
+        assert record.lambda_min == pytest.approx(0.0, abs=1e-9)
+        features = twice.moved(record.delta[None])[0]
+        assert record.after == pytest.approx(float(exact.after(features, record.problem.training)), abs=1e-7)
+        assert record.loss == pytest.approx(float(exact.loss(record.problem, features)), abs=1e-7)
+
+
+def test_more_samples_than_features() -> None:
+    """Then nothing is interpolated, and what stands for F still tells what re-training does."""
+    given = scene("rf-tanh", count=8)
+    narrow = RandomFeatures(5, 4, weight=np.random.default_rng(1).standard_normal((5, 20)) / 4, activation="tanh")
+    few = Scene(narrow, given.contexts, given.labels, given.X, given.y, 1)
+    exact = few.models()
+    for record in _run(few, effort=HASTY):
+        assert not record.interpolates
+        assert record.floor == 0 or record.problem.training == "fine-tuned"
+        features = few.moved(record.delta[None])[0]
+        assert record.after == pytest.approx(float(exact.after(features, record.problem.training)), abs=1e-7)
+
+
+# Searches
+
+
+def _descent(given: Scene, problems: list[Problem], steps: int) -> Array:
+    """The smallest losses on the way of plain projected gradient descent from a small start, by autograd."""
+    exact, rows, shifts = given.models(), [], []
+    for problem in problems:
+        retrained = problem.training == "re-trained"
+        along = exact.rest if retrained != (problem.loss == "swapped") else exact.own
+        trained = exact.again if retrained else exact.fine
+        rows.append(trained if problem.loss == "error" else along / (along @ along))
+        shifts.append(given.y if problem.loss == "error" else 1.0)
+    vectors, theta = torch.from_numpy(np.stack(rows)), torch.from_numpy(exact.theta)
+    shift, penalty = (torch.tensor(v, dtype=torch.float64) for v in (shifts, [p.penalty for p in problems]))
+    delta = 1e-3 * torch.from_numpy(given.ball(1, 5)).repeat(len(problems), 1)
+    best = torch.full((len(problems),), math.inf, dtype=torch.float64)
+    for _ in range(steps):
+        delta = delta.detach().requires_grad_(True)
+        features = given.phi(perturb(given.X, given.word, delta)).reshape(len(problems), -1)
+        loss = ((features * vectors).sum(-1) + shift) ** 2 + penalty * (features @ theta - exact.before) ** 2
+        best = torch.minimum(best, loss.detach())
+        (slope,) = torch.autograd.grad(loss.sum(), delta)
+        delta = delta.detach() - 0.05 * slope
+        delta = delta * (given.radius / delta.norm(dim=-1, keepdim=True)).clamp_max(1.0)
+    return np.asarray(best.numpy())
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", SMOOTH + KINKED)
+def test_no_random_point_is_better(name: str, seed: int) -> None:
+    given = scene(name, seed)
+    exact, features = given.models(), given.moved(given.ball(2000, seed))
+    for record in _run(given, seed):
+        best = float(exact.loss(record.problem, features).min())
+        assert record.loss <= best + 1e-6, record.problem
+
+
+@pytest.mark.parametrize(("name", "seed"), [("raf", 0), ("relu-raf", 0), ("rf", 1), ("own-batched", 1)])
+def test_plain_descent_is_not_better(name: str, seed: int) -> None:
+    given = scene(name, seed)
+    found = _run(given, seed)
+    descended = _descent(given, [record.problem for record in found], 50 * len(given.X))
+    for record, best in zip(found, descended, strict=True):
+        assert record.loss <= best + (1e-3 if name in KINKED else 1e-5), record.problem
+
+
+@pytest.mark.parametrize("name", ["raf", "rf-tanh", "own-batched"])
+def test_a_larger_ball_is_no_worse(name: str) -> None:
+    given = scene(name, 1)
+    small, large = _run(given, radius=1.0), _run(given)
+    for one, two in zip(small, large, strict=True):
+        assert float(one.delta.norm()) <= 1 + 1e-9
+        assert two.loss <= one.loss + 1e-6
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", SMOOTH)
+def test_penalties_lower_gamma(name: str, seed: int) -> None:
+    given = scene(name, seed)
+    found = one_word_generalization(
+        given.phi, given.contexts, given.labels, given.X, given.y, losses=LOSSES, penalties=(0.0, 0.1, 1.0, 1e4)
+    )
+    for without, little, more, most in zip(*[iter(found)] * 4, strict=True):
+        assert without.problem.loss == most.problem.loss
+        assert without.gamma + 1e-3 >= little.gamma >= more.gamma - 1e-3 >= most.gamma - 2e-3
+        assert without.loss <= little.loss + 1e-6 <= more.loss + 2e-6
+        assert most.gamma <= 0.05
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_swapped_losses_are_those_of_the_other_training(name: str) -> None:
+    given = scene(name, 2)
+    found = {(r.problem.training, r.problem.loss): r for r in _run(given) if not r.problem.penalty}
+    for training, other in (TRAININGS, TRAININGS[::-1]):
+        swapped, straight = found[training, "swapped"], found[other, "alignment"]
+        assert swapped.loss == pytest.approx(straight.loss, abs=1e-9)
+        assert swapped.gamma == pytest.approx(straight.gamma, abs=1e-6)
+        own = found[training, "alignment"]
+        assert own.loss <= (_alignment(swapped, training) + 1) ** 2 + 1e-6
+
+
+def _alignment(record: Generalization, training: str) -> float:
+    return record.alignment_retrained if training == "re-trained" else record.alignment_fine_tuned
+
+
+# Trials
+
+
+def _numbers(record: Generalization) -> list[float]:
+    return [record.loss, record.gamma, record.error, record.alignment_fine_tuned, record.alignment_retrained]
+
+
+@pytest.mark.parametrize("name", ["raf", "relu-raf", "drf", "own-batched"])
+def test_the_same_seed_gives_the_same_bytes(name: str) -> None:
+    state = torch.get_rng_state()
+    one, two = (_run(scene(name), seed=3, effort=Effort(power=0, sift=5, polish=5, anneal=8)) for _ in range(2))
+    for first, second in zip(one, two, strict=True):
+        assert torch.equal(first.delta, second.delta)
+        assert _numbers(first) == _numbers(second)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_same_seed_of_revealed_weights_gives_the_same_bytes() -> None:
+    given = scene("rf")
+    maps = [RandomFeatures(5, 4, 30, seed=seed) for seed in (1, 1, 2)]
+    runs = [_run(Scene(phi, given.contexts, given.labels, given.X, 1.0, 0), effort=HASTY) for phi in maps]
+    for one, same, other in zip(*runs, strict=True):
+        assert torch.equal(one.delta, same.delta)
+        assert _numbers(one) == _numbers(same)
+        assert _numbers(one) != _numbers(other)
+
+
+@pytest.mark.parametrize(("name", "seed"), [("raf", 0), ("raf", 1), ("sigmoid", 0), ("rf-tanh", 1), ("own-batched", 1)])
+def test_a_problem_does_not_depend_on_those_asked_with_it(name: str, seed: int) -> None:
+    given = scene(name, seed)
+    for record in _run(given, seed):
+        alone = _alone(given, record.problem, seed)
+        np.testing.assert_allclose(_numbers(alone), _numbers(record), atol=1e-9)
+        assert alone.status == record.status
+
+
+@pytest.mark.parametrize("name", ["relu-raf", "rf"])
+def test_where_there_are_kinks_a_problem_hardly_depends_on_the_others(name: str) -> None:
+    given = scene(name, 1)
+    for record in _run(given)[::4]:
+        assert _alone(given, record.problem).loss == pytest.approx(record.loss, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["raf", "relu-raf", "linear", "rf", "own"])
+def test_contexts_of_float32(name: str) -> None:
+    given = scene(name, 1)
+    single = Scene(given.phi, given.contexts.float(), given.labels, given.X.float(), given.y, given.word)
+    found, precise = _run(single, effort=HASTY), _run(given, effort=HASTY)
+    weights = name == "rf"  # float64 weights make float64 features
+    for one, two in zip(found, precise, strict=True):
+        assert one.cost.dtype == ("float64" if weights else "float32")
+        assert one.before == pytest.approx(two.before, abs=1e-3)
+        assert one.lambda_min == pytest.approx(two.lambda_min, rel=1e-2, abs=1e-4)
+        features = given.moved(one.delta[None])[0]
+        exact = _expected(given.models(), one.problem, features, 5)
+        for key in ("gamma", "after", "alignment_fine_tuned", "alignment_retrained", "sensitivity"):
+            assert one.to_dict()[key] == pytest.approx(exact[key], abs=2e-3), key
+
+
+def test_contexts_may_be_lists_or_arrays() -> None:
+    given = scene("raf")
+    expected = _run(given, effort=HASTY)
+    for contexts, labels in ((given.contexts.numpy(), given.labels.tolist()), (list(given.contexts), given.labels)):
+        other = Scene(given.phi, contexts, labels, given.X.numpy(), int(given.y), given.word)  # type: ignore[arg-type]
+        for one, two in zip(_run(other, effort=HASTY), expected, strict=True):
+            assert torch.equal(one.delta, two.delta)
+
+
+def test_lazily_revealed_features_follow_the_law_of_stored_ones() -> None:
+    """The alignment that the search reaches, on average over weights: the same to a few standard errors."""
+    contexts = torch.stack([gaussian_context(4, 3, seed) for seed in range(5)])
+
+    def reached(phi: RandomFeatures) -> float:
+        (found,) = one_word_generalization(
+            phi, contexts[1:], signs(4), contexts[0], 1, losses=("alignment",), trainings=("fine-tuned",), effort=HASTY
+        )
+        return found.alignment_fine_tuned
+
+    weights = np.random.default_rng(0).standard_normal((30, 24, 12)) / math.sqrt(12)
+    lazy = np.array([reached(RandomFeatures(4, 3, 24, seed=seed)) for seed in range(30)])
+    dense = np.array([reached(RandomFeatures(4, 3, weight=weight)) for weight in weights])
+    error = math.sqrt((lazy.var() + dense.var()) / 30)
+    assert abs(lazy.mean() - dense.mean()) <= 4 * error
+    assert error <= 0.05
+    assert lazy.std() == pytest.approx(dense.std(), rel=0.5)

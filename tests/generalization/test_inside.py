@@ -1,0 +1,157 @@
+"""The search from points inside the ball: maxima there, and objectives below zero."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wordsway.sensitivity import Effort, maximise
+from wordsway.sensitivity.search import Objective
+
+Array = npt.NDArray[np.floating[Any]]
+RADIUS = 3.0
+SMOOTH = Effort(power=0, sift=12, keep=3, polish=60, tolerance=1e-6)
+
+
+def _normal(*shape: int, seed: int) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+class Asked:
+    """An objective that keeps the points it was asked, and fails outside the ball."""
+
+    def __init__(self, objective: Objective, radius: float = RADIUS) -> None:
+        self.objective, self.radius = objective, radius
+        self.points: list[Array] = []
+
+    def __call__(self, point: Array, gradient: bool) -> tuple[Array, Array | None]:
+        assert float(np.linalg.norm(point, axis=-1).max()) <= self.radius * (1 + 1e-12)
+        self.points.append(point.copy())
+        return self.objective(point, gradient)
+
+
+def _hill(matrices: Array, tops: Array, heights: Array) -> Objective:
+    """h_g - (Delta - c_g)^T A_g (Delta - c_g): concave, largest at c_g."""
+
+    def value(point: Array, gradient: bool) -> tuple[Array, Array | None]:
+        away = point[:, :, 0] - tops  # B G d
+        pulled = np.einsum("bgi,gij->bgj", away, matrices)
+        return heights - (away * pulled).sum(-1), -2 * pulled[:, :, None] if gradient else None
+
+    return value
+
+
+def _concave(count: int, d: int, seed: int) -> tuple[Array, Array]:
+    root = _normal(count, d, d, seed=seed)
+    return root @ np.swapaxes(root, 1, 2) + 0.1 * np.eye(d), _normal(count, d, seed=seed + 1)
+
+
+@pytest.mark.parametrize("height", [5.0, 0.0, -1.0, -1e4])
+@pytest.mark.parametrize("d", [1, 2, 6, 20])
+def test_an_interior_maximum_of_a_concave_quadratic(d: int, height: float) -> None:
+    matrices, tops = _concave(3, d, seed=d)
+    tops *= np.array([0.0, 0.3, 0.9])[:, None] * RADIUS / np.linalg.norm(tops, axis=-1, keepdims=True)
+    objective = _hill(matrices, tops, np.full(3, height))
+    starts = 0.5 * _normal(8, 3, 1, d, seed=2)
+    found = maximise(Asked(objective), starts, RADIUS, SMOOTH, inside=True)
+    assert found.value == pytest.approx(np.full(3, height), abs=1e-5 * (1 + abs(height)))
+    assert bool((found.value <= height).all())
+    assert found.converged.all() or height == 0  # relative to 0, nothing is small
+    gap = np.sqrt((height - found.value) / 0.1)  # the least curvature is at least 0.1
+    assert bool((np.linalg.norm(found.delta[:, 0] - tops, axis=-1) <= gap + 1e-9).all())
+
+
+@pytest.mark.parametrize("d", [2, 6])
+def test_a_maximum_outside_is_approached_to_the_edge(d: int) -> None:
+    tops = 4 * RADIUS * _normal(2, d, seed=1)
+    tops *= 2 * RADIUS / np.linalg.norm(tops, axis=-1, keepdims=True)
+    objective = _hill(np.stack([np.eye(d)] * 2), tops, np.zeros(2))
+    found = maximise(Asked(objective), 0.1 * _normal(4, 2, 1, d, seed=2), RADIUS, SMOOTH, inside=True)
+    assert found.value == pytest.approx(np.full(2, -(RADIUS**2)), rel=1e-5)
+    assert found.delta[:, 0] == pytest.approx(tops / 2, abs=0.05)
+    assert found.converged.all()
+
+
+def test_starts_are_points_only_inside() -> None:
+    starts = _normal(5, 2, 1, 3, seed=1)
+    starts /= np.linalg.norm(starts, axis=-1, keepdims=True)
+    starts *= np.array([0.0, 0.1, 1.0, 3.0, 30.0]).reshape(-1, 1, 1, 1)
+    objective = _hill(np.stack([np.eye(3)] * 2), np.zeros((2, 3)), np.zeros(2))
+    for inside, lengths in ((True, [0.0, 0.1, 1.0, 3.0, 3.0]), (False, [0.0, 3.0, 3.0, 3.0, 3.0])):
+        asked = Asked(objective)
+        maximise(asked, starts, RADIUS, SMOOTH, inside=inside)
+        first = np.linalg.norm(asked.points[0][:, :, 0], axis=-1)
+        assert first == pytest.approx(np.repeat(np.array(lengths)[:, None], 2, axis=1))
+
+
+def test_a_small_hill_near_the_centre_is_climbed() -> None:
+    """Far from it the objective is flat, so that the start has to be near."""
+
+    def bump(point: Array, gradient: bool) -> tuple[Array, Array | None]:
+        centre = np.full(point.shape[-1], 0.1)
+        away = point - centre
+        value = np.exp(-30 * (away**2).sum(-1, keepdims=True))
+        return value[..., 0, 0] - 1, -60 * value * away if gradient else None
+
+    starts = np.zeros((2, 1, 1, 3))
+    starts[0, ..., 0], starts[1, ..., 1] = 0.2, 0.3
+    found = maximise(Asked(bump), starts, RADIUS, SMOOTH, inside=True)
+    assert found.value[0] == pytest.approx(0.0, abs=1e-5)
+    assert found.delta[0, 0] == pytest.approx([0.1] * 3, abs=1e-2)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 1000), d=st.integers(1, 8), lift=st.floats(0.01, 1e6), size=st.sampled_from([1e-6, 1.0, 1e6])
+)
+def test_objectives_below_zero_converge_and_say_so(seed: int, d: int, lift: float, size: float) -> None:
+    """Losses are searched as -(loss + a constant): the tolerance is relative to the size of the value."""
+    matrices, tops = _concave(2, d, seed)
+    objective = _hill(size * matrices, tops, np.full(2, -lift * size))
+    found = maximise(Asked(objective), _normal(6, 2, 1, d, seed=seed), RADIUS, SMOOTH, inside=True)
+    assert found.converged.all()
+    inside = np.linalg.norm(tops, axis=-1) <= RADIUS
+    assert bool((found.value[inside] <= -lift * size).all())
+    reached = np.abs(found.value[inside] + lift * size)
+    assert bool((reached <= 1e-4 * lift * size).all())
+    again, _ = objective(found.delta[None], False)
+    assert again[0] == pytest.approx(found.value, rel=1e-9)
+
+
+def test_a_search_that_is_cut_short_below_zero_says_so() -> None:
+    matrices = np.diag(np.geomspace(1e-3, 1, 30))[None]
+    objective = _hill(matrices, np.full((1, 30), 0.3), np.array([-1e-6]))
+    short = Effort(power=0, sift=1, keep=1, polish=2, tolerance=1e-6)
+    found = maximise(Asked(objective), _normal(1, 1, 1, 30, seed=1), RADIUS, short, inside=True)
+    assert not found.converged.any()
+    long = maximise(Asked(objective), _normal(1, 1, 1, 30, seed=1), RADIUS, SMOOTH, inside=True)
+    assert long.value[0] > found.value[0]
+
+
+@pytest.mark.parametrize("value", [-3.0, -1e-8])
+def test_a_negative_constant_is_returned_at_once(value: float) -> None:
+    def flat(point: Array, gradient: bool) -> tuple[Array, Array | None]:
+        return np.full(point.shape[:2], value), np.zeros_like(point)
+
+    found = maximise(Asked(flat), _normal(5, 2, 1, 3, seed=1), RADIUS, SMOOTH, inside=True)
+    assert found.value.tolist() == [value, value]
+    assert found.converged.all()
+    assert found.evaluations <= 4
+
+
+def test_never_less_than_the_best_start() -> None:
+    rays = 3 * _normal(7, 3, seed=1)
+
+    def waves(point: Array, gradient: bool) -> tuple[Array, Array | None]:
+        angle = point @ rays.T
+        return np.sin(angle).sum((-2, -1)) - 20, np.cos(angle) @ rays if gradient else None
+
+    starts = 0.3 * _normal(20, 4, 1, 3, seed=2)
+    found = maximise(Asked(waves), starts, RADIUS, SMOOTH, inside=True)
+    assert bool((found.value >= waves(starts, False)[0].max(0)).all())
+    kinked = Effort(power=0, sift=12, keep=3, polish=20, anneal=60, tolerance=1e-6)
+    annealed = maximise(Asked(waves), starts, RADIUS, kinked, inside=True)
+    assert bool((annealed.value >= waves(starts, False)[0].max(0)).all())
