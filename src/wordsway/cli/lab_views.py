@@ -152,12 +152,8 @@ def print_figures(as_json: bool) -> None:
 
 def print_results(store: Store, names: Sequence[str], as_json: bool) -> None:
     """What a store holds: counts for each experiment, and the trials that failed and were not finished since."""
-    kept = list(store.rows())
-    known = list(dict.fromkeys(row.trial.experiment for row in kept))
-    for name in names:
-        if name not in known:
-            raise InputError(f"the store has no trials of {name!r}{nearest(name, known)}: it has {', '.join(known)}")
-    kept = [row for row in kept if not names or row.trial.experiment in names]
+    check_stored(names, store.experiments())
+    kept = list(store.rows(names))
     lines = _counts(kept)
     if as_json:
         for line in lines:
@@ -173,6 +169,14 @@ def print_results(store: Store, names: Sequence[str], as_json: bool) -> None:
     done = {row.trial for row in kept if row.state == DONE}
     problems = {row.trial: row for row in kept if row.trial not in done}
     _print_problems(console, list(problems.values()), "wordsway results export --all has them")
+
+
+def check_stored(names: Sequence[str], known: Sequence[str]) -> None:
+    """Whether a store has trials of these experiments."""
+    for name in names:
+        if name not in known:
+            there = f"it has {', '.join(known)}" if known else "it is empty"
+            raise InputError(f"the store has no trials of {name!r}{nearest(name, known)}: {there}")
 
 
 def _counts(rows: Sequence[Row]) -> list[dict[str, Any]]:

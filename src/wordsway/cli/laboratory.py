@@ -74,8 +74,10 @@ def reproduce(
     folder = check_folder(out, make=False)
     with ExitStack() as stack:
         if dry_run:
-            store = Store(folder / STORE, readonly=True) if (folder / STORE).exists() else None
-            views.print_plan(make_plan(chosen, scope, store), place.workers, as_json)
+            path = folder / STORE
+            known = path.exists() and path.stat().st_size > 0
+            stored = stack.enter_context(Store(path, readonly=True)) if known else None
+            views.print_plan(make_plan(chosen, scope, stored), place.workers, as_json)
             return
         stack.enter_context(style())  # complains now where matplotlib is missing
         if dask is not None:
@@ -124,11 +126,13 @@ def export(
     names: Names = None, out: Out = "results", kind: Format = "csv", to: To = None, every: Every = False
 ) -> None:
     """Write the stored trials as tidy rows: one a trial, with parameters, record, cost and versions."""
+    from wordsway.cli.lab_views import check_stored
     from wordsway.lab.export import export as write
     from wordsway.lab.report import STORE, check_folder
     from wordsway.lab.store import DONE, STATES, Store
 
     with Store(check_folder(out, make=False) / STORE, readonly=True) as store:
+        check_stored(names or (), store.experiments())
         rows = [row.to_dict() for row in store.rows(names or (), STATES if every else (DONE,))]
     written = write(rows, kind, to)
     if written is not None:

@@ -187,6 +187,11 @@ class Store:
         found = self._ask(query, (experiment, version))
         return {parameters: Estimate(seconds, int(1e6 * peak)) for parameters, seconds, peak in found}
 
+    def experiments(self) -> list[str]:
+        """The names of the experiments that have rows, in the order they first came."""
+        found = self._db.execute("SELECT experiment FROM trials GROUP BY experiment ORDER BY min(id)")
+        return [name for (name,) in found]
+
     def rows(
         self, experiments: Sequence[str] = (), states: Sequence[str] = STATES, trials: set[Trial] | None = None
     ) -> Iterator[Row]:

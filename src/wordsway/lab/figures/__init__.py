@@ -16,8 +16,13 @@ from wordsway.lab.experiment import Experiment
 def all_figures() -> dict[str, Experiment]:
     """Every figure by name, in the order of their names with numbers counted as numbers."""
     names = [module.name for module in iter_modules(__path__) if not module.name.startswith("_")]
-    found = [import_module(f"{__name__}.{name}").FIGURE for name in names]
-    return {figure.name: figure for figure in sorted(found, key=lambda figure: _natural(figure.name))}
+    found = {}
+    for name in names:
+        figure = import_module(f"{__name__}.{name}").FIGURE
+        if figure.name in found:
+            raise InputError(f"two modules of figures must not share a name, got {figure.name!r} again in {name}")
+        found[figure.name] = figure
+    return dict(sorted(found.items(), key=lambda item: _natural(item[0])))
 
 
 def figures_named(names: Sequence[str]) -> list[Experiment]:
