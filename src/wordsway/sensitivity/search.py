@@ -190,7 +190,8 @@ def _polish(
     leader = _Leader(value.shape[1], value.dtype)
     for turn in range(effort.sift + effort.polish):
         if turn == effort.sift and len(value) > keep:
-            order = np.argsort(np.where(done, np.inf, -value), axis=0)[:keep]
+            # those that are done need no polish, unless annealing follows
+            order = np.argsort(-value if effort.anneal else np.where(done, np.inf, -value), axis=0)[:keep]
             point, free, value, scale = (_pick(order, x) for x in (point, free, value, scale))
             held, done = _pick_flags(order, held), _pick_flags(order, done)
             pairs = [(_pick(order, step), _pick(order, bend)) for step, bend in pairs]
