@@ -128,16 +128,15 @@ class Interpolator:
         count = self.features.shape[0]
         for start in range(0, count, self.block):
             stop = min(start + self.block, count)
-            rows = self.features.rows(start, stop).to(torch.float64)
-            if not bool(torch.isfinite(rows).all()):
-                raise NumericalError("the features must be finite, got some that are not: rescale the contexts")
-            yield start, stop, rows
+            yield start, stop, self.features.rows(start, stop).to(torch.float64)
 
     def _kernel(self) -> Tensor:
         """K = Phi Phi^T, by pairs of blocks."""
         count = self.features.shape[0]
         kernel = torch.empty(count, count, dtype=torch.float64)
         for start, stop, rows in self._blocks():
+            if not bool(torch.isfinite(rows).all()):
+                raise NumericalError("the features must be finite, got some that are not: rescale the contexts")
             kernel[start:stop, start:stop] = rows @ rows.mT
             for other in range(stop, count, self.block):
                 end = min(other + self.block, count)
