@@ -1,9 +1,11 @@
 """Where trials run: the same bits everywhere, one thread each, and what is said of a cluster that cannot be used."""
 
 import json
+import os
+import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,8 +29,15 @@ MANY = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREAD
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Two worker processes that would use three threads, and a scheduler that forgives no death."""
-    config = {"distributed.scheduler.allowed-failures": 0, "distributed.nanny.pre-spawn-environ": MANY}
+    """Two worker processes that would use three threads, and a scheduler that forgives no death.
+
+    It also hands out all tasks at once, so that most tasks that end their worker take another one with them.
+    """
+    config = {
+        "distributed.nanny.pre-spawn-environ": MANY,
+        "distributed.scheduler.allowed-failures": 0,
+        "distributed.scheduler.worker-saturation": "inf",
+    }
     with (
         dask.config.set(config),
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **LOCAL) as cluster,
@@ -41,6 +50,13 @@ def address(cluster: Any) -> str:
     """The address of its scheduler, when both workers are there: one of them may have died in the last test."""
     cluster.wait_for_workers(2, timeout=trials.PATIENCE)
     return str(cluster.scheduler_address)
+
+
+@pytest.fixture
+def near() -> Iterator[Any]:
+    """A cluster with one worker in this process, which starts at once."""
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, protocol="tcp://", **LOCAL) as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -94,6 +110,23 @@ def test_every_thread_of_a_process_is_limited(threads: Executor) -> None:
     pools[1].shutdown()
 
 
+def test_libraries_that_only_the_trial_loads_are_limited_too() -> None:
+    code = """
+from wordsway.lab.worker import work
+
+def trial(parameters, seed):
+    import scipy.linalg
+    from threadpoolctl import threadpool_info
+    return {str(place): pool["num_threads"] for place, pool in enumerate(threadpool_info())}
+
+print(work(trial, {}, 0).record)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | MANY, capture_output=True, text=True, check=True
+    )
+    assert set(json.loads(done.stdout).values()) == {1}
+
+
 # A Dask cluster
 
 
@@ -106,42 +139,43 @@ def test_a_dask_worker_that_dies_in_a_trial_costs_only_that_trial(tmp_path: Path
     assert rows[3]["error"] == "its worker process ended before it did: out of memory, or killed"
 
 
-def test_dask_runs_functions_that_cannot_be_imported(tmp_path: Path, address: str) -> None:
+def test_dask_runs_functions_that_cannot_be_imported(tmp_path: Path, near: Any) -> None:
     asked = trials.experiment(lambda parameters, seed: {"value": parameters["x"] + seed / 2})
-    with executors.dask(address) as place:
+    with executors.dask(near.scheduler_address) as place:
         assert run(asked, tmp_path / "store", place).done == 8
-    assert [row["value"] for row in trials.stored(tmp_path / "store")] == [
-        x + seed / 2 for x in range(4) for seed in (0, 1)
-    ]
+    found = [row["value"] for row in trials.stored(tmp_path / "store")]
+    assert found == [x + seed / 2 for x in range(4) for seed in (0, 1)]
 
 
 def test_the_command_runs_on_a_cluster(
-    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, near: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(figures, "all_figures", lambda: {"tiny": trials.experiment()})
+    address = near.scheduler_address
     with pytest.raises(SystemExit) as ended:
         cli.main(["reproduce", "tiny", "--dask", address, "--out", str(tmp_path), "--json"])
     out, err = capsys.readouterr()
     assert ended.value.code == 0
-    assert err == f"8 trials: running 8 on 2 workers (Dask at {address}), about 1 s\n"
+    assert err == f"8 trials: running 8 on 1 worker (Dask at {address}), about 1 s\n"
     assert json.loads(out)["finished"] == 8
 
 
-def test_a_worker_with_another_version_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    there = worker.versions()["wordsway"]
-    monkeypatch.setattr(worker, "versions", lambda: {"wordsway": "9.9"})
-    said = rf"^Dask worker tcp://\S+ must have wordsway 9\.9 installed, got version {there}$"
-    with pytest.raises(InputError, match=said), executors.dask(address):
-        pass
+def _other() -> str:
+    return "9.9"
 
 
-def test_a_worker_without_wordsway_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> str:
-        raise ModuleNotFoundError("No module named 'wordsway'")
+def _none() -> str:
+    raise ModuleNotFoundError("No module named 'wordsway'")
 
-    monkeypatch.setattr(executors, "_version_there", missing)
-    said = r"^Dask worker tcp://\S+ must have wordsway \S+ installed, got No module named 'wordsway'$"
-    with pytest.raises(InputError, match=said), executors.dask(address):
+
+@pytest.mark.parametrize(("there", "got"), [(_other, "version 9.9"), (_none, "No module named 'wordsway'")])
+def test_a_worker_with_another_version_or_none_is_refused(
+    near: Any, monkeypatch: pytest.MonkeyPatch, there: Callable[[], str], got: str
+) -> None:
+    monkeypatch.setattr(executors, "_version_there", there)
+    ours = worker.versions()["wordsway"]
+    said = rf"^Dask worker tcp://\S+ must have wordsway {ours} installed, got {got}$"
+    with pytest.raises(InputError, match=said), executors.dask(near.scheduler_address):
         pass
 
 
@@ -153,20 +187,19 @@ def test_a_scheduler_without_workers_is_refused_after_a_while() -> None:
             pass
 
 
-def test_a_cluster_that_goes_away_is_one_line_and_no_trial_is_blamed(tmp_path: Path) -> None:
+def test_a_cluster_that_goes_away_is_one_line_and_no_trial_is_blamed(tmp_path: Path, near: Any) -> None:
     store = tmp_path / "store"
-    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, protocol="tcp://", **LOCAL) as short:
-        with executors.dask(short.scheduler_address) as place:
 
-            def close() -> None:
-                trials.until(lambda: trials.count(store) > 5)
-                short.close()
+    def close() -> None:
+        trials.until(lambda: trials.count(store) > 5)
+        near.close()
 
-            closer = threading.Thread(target=close)
-            closer.start()
-            with pytest.raises(WordswayError, match=r"^Dask at tcp://\S+ takes no more trials \(.*\): run it again"):
-                run(trials.experiment(trials.slow, trials=1000), store, place)
-        closer.join()
+    closer = threading.Thread(target=close)
+    closer.start()
+    said = r"^Dask at tcp://\S+ takes no more trials \(.*\): run it again with a new one$"
+    with executors.dask(near.scheduler_address) as place, pytest.raises(WordswayError, match=said):
+        run(trials.experiment(trials.slow, trials=1000), store, place)
+    closer.join()
     assert {row["state"] for row in trials.stored(store)} == {DONE}
 
 

@@ -185,7 +185,7 @@ def test_an_interrupt_is_exit_code_130_and_one_line(tiny: Run, tmp_path: Path, m
     monkeypatch.setattr(sys.modules[__name__], "ThreadPoolExecutor", Interrupted)
     code, out, err = tiny("reproduce")
     assert (code, out) == (130, "")
-    said = "wordsway: interrupted: 0 of 8 trials are stored, run the same command again to do the other 8"
+    said = "wordsway: interrupted: 0 of 8 trials are stored, run the same command again to go on"
     assert err.splitlines()[1:] == [said]
 
 

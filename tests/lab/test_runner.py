@@ -23,6 +23,20 @@ def threads() -> Iterator[Executor]:
         yield pool
 
 
+class Immediate(Executor):
+    """Runs what is submitted at once, in this thread."""
+
+    def __init__(self, workers: int) -> None:
+        self._max_workers = workers
+        self.count = 0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.count += 1
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "store.sqlite"
@@ -217,19 +231,19 @@ def test_an_executor_that_was_shut_down_is_one_line(path: Path) -> None:
 
 
 def test_an_executor_that_is_shut_down_meanwhile_is_one_line_and_nothing_is_recorded_as_died(path: Path) -> None:
-    pool = ThreadPoolExecutor(1)
+    class Closing(Immediate):
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            future = super().submit(fn, *args, **kwargs)
+            if self.count > 3:
+                future = Future()
+                future.cancel()
+                future.set_running_or_notify_cancel()
+            return future
 
-    def close() -> None:
-        trials.until(lambda: trials.count(path) > 5)
-        pool.shutdown(wait=False, cancel_futures=True)
-
-    closer = threading.Thread(target=close)
-    closer.start()
-    with pytest.raises(WordswayError, match=r"^ThreadPoolExecutor takes no more trials \("):
-        run(trials.experiment(trials.slow, trials=1000), path, pool)
-    closer.join()
-    states = {row["state"] for row in trials.stored(path)}
-    assert states == {DONE}
+    said = r"^Closing takes no more trials \(trials were cancelled\): run it again with a new one$"
+    with pytest.raises(WordswayError, match=said):
+        run(trials.experiment(trials=10), path, Closing(1))
+    assert [row["state"] for row in trials.stored(path)] == [DONE] * 3
 
 
 def test_when_the_store_cannot_be_written_the_run_ends_and_what_waited_is_cancelled(
@@ -257,27 +271,19 @@ def test_when_the_store_cannot_be_written_the_run_ends_and_what_waited_is_cancel
 # Interrupts, and others at the same store
 
 
-def test_an_interrupt_says_what_is_stored_and_leaves_the_executor_idle(path: Path) -> None:
-    class Interrupted(ThreadPoolExecutor):
-        count = 0
-
+def test_an_interrupt_says_what_is_stored_and_keeps_what_has_ended(path: Path) -> None:
+    class Interrupted(Immediate):
         def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-            self.count += 1
-            if self.count > 12:
+            if self.count == 7:
                 raise KeyboardInterrupt
             return super().submit(fn, *args, **kwargs)
 
-    asked = trials.experiment(trials.slow, trials=10)
-    with Interrupted(2) as pool, pytest.raises(KeyboardInterrupt) as stopped:
-        run(asked, path, pool)
-    there = len(trials.stored(path))
-    assert 8 <= there <= 12
-    assert str(stopped.value) == (
-        f"interrupted: {there} of 40 trials are stored, run the same command again to do the other {40 - there}"
-    )
-    with ThreadPoolExecutor(4) as other:
-        tally = run(asked, path, other)
-    assert (tally.before, tally.done) == (there, 40 - there)
+    asked = trials.experiment(trials=10)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        run(asked, path, Interrupted(50))
+    assert str(stopped.value) == "interrupted: 7 of 40 trials are stored, run the same command again to go on"
+    tally = run(asked, path, Immediate(4))
+    assert (tally.before, tally.done) == (7, 33)
 
 
 def test_two_runs_on_one_store_share_the_trials(path: Path, tmp_path: Path, threads: Executor) -> None:

@@ -82,14 +82,18 @@ def step_out(parameters: Parameters, seed: int) -> Record:
 
 
 def wait_to_be_killed(parameters: Parameters, seed: int) -> Record:
-    """The first time that x = 3 runs it writes its process down, and waits; after that it is quick."""
+    """The first time that x = 3 runs it writes its process down, and waits; after that it is quick.
+
+    It also says whether its process was started deaf to the keyboard.
+    """
     pid = Path(parameters["pid"])
     if parameters["x"] == 3 and not pid.exists():
         part = pid.with_suffix(".part")
         part.write_text(str(os.getpid()))
         part.replace(pid)
         time.sleep(600)
-    return slow(parameters, seed)
+    blocked = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    return slow(parameters, seed) | {"blocked": blocked, "ignored": signal.getsignal(signal.SIGINT) == signal.SIG_IGN}
 
 
 def algebra(parameters: Parameters, seed: int) -> Record:

@@ -107,7 +107,9 @@ def _pool(count: int) -> Iterator[Executor]:
         yield pool
         pool.shutdown()
     finally:
-        writer.close()  # after an error or an interrupt this ends workers in the middle of their trials
+        writer.close()
+        for process in list((pool._processes or {}).values()):  # none after a shutdown; public from Python 3.14
+            process.terminate()  # after an error or an interrupt: in the middle of a trial, or of starting
         pool.shutdown(cancel_futures=True)
         reader.close()
 

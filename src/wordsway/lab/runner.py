@@ -114,8 +114,7 @@ def carry_out(plan: Plan, store: Store, executor: Executor | Place | None = None
         except KeyboardInterrupt:
             stored = sum(map(store.has, plan.asked))
             raise KeyboardInterrupt(
-                f"interrupted: {stored} of {tally.asked} trials are stored, run the same command again to do the "
-                f"other {tally.asked - stored}"
+                f"interrupted: {stored} of {tally.asked} trials are stored, run the same command again to go on"
             ) from None
     return tally
 
@@ -188,7 +187,7 @@ class _Session:
         self, ended: Iterable[Future[Outcome]], running: dict[Future[Outcome], Trial], killed: list[Trial]
     ) -> bool:
         """Store what ended, and take it off `running`; False where the executor broke."""
-        whole = True
+        whole, open_still = True, True
         for future in list(ended):
             trial = running[future]
             try:
@@ -197,7 +196,8 @@ class _Session:
                 whole = False
                 continue
             except CancelledError:
-                raise self._closed("trials were cancelled") from None
+                open_still = False
+                continue
             except Exception as error:  # the executor could not run it, or bring back what it gave
                 if type(error).__name__ in _KILLED:
                     killed.append(trial)
@@ -209,6 +209,8 @@ class _Session:
                 cost = (outcome.dtype, outcome.seconds, outcome.peak_mb)
                 self._keep(Row(trial, state, outcome.record, outcome.error, *cost, found, outcome.machine))
             del running[future]
+        if not open_still:
+            raise self._closed("trials were cancelled")
         return whole
 
     def _give_up(self, suspects: list[Trial], left: int) -> None:
