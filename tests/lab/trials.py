@@ -44,13 +44,6 @@ def slow(parameters: Parameters, seed: int) -> Record:
     return draw(parameters, seed)
 
 
-def forever(parameters: Parameters, seed: int) -> Record:
-    """The same for x = 0; any other does not end by itself."""
-    while parameters["x"]:
-        time.sleep(0.05)
-    return draw(parameters, seed)
-
-
 def flagged(parameters: Parameters, seed: int) -> Record:
     """Fails as long as a file is there, unless x = 0."""
     if parameters["x"] and Path(parameters["flag"]).exists():
