@@ -285,6 +285,7 @@ def test_results_are_exported(tiny: Run, offer: Callable[..., None], tmp_path: P
         (["show", "--out", "nothing"], "there are no results at nothing/store.sqlite: run `wordsway reproduce` first"),
         (["show", "--out", "a-file"], "the output must be a folder, got the file a-file: choose another"),
         (["show", "tinny"], r"the store has no trials of 'tinny' \(did you mean 'tiny'\?\): it has tiny"),
+        (["export", "tinny"], r"the store has no trials of 'tinny' \(did you mean 'tiny'\?\): it has tiny"),
         (
             ["export", "--format", "cvs"],
             r"format must be one of csv, jsonl, parquet, got 'cvs' \(did you mean 'csv'\?\)",
