@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import metadata
-from typing import Annotated, ParamSpec
+from typing import Annotated
 
 import typer
 
 from wordsway.cli import generalize, laboratory
+from wordsway.cli.interrupt import interruptible
 from wordsway.errors import WordswayError
-
-P = ParamSpec("P")
 
 app = typer.Typer(
     name="wordsway",
@@ -57,20 +55,6 @@ Dtype = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="one JSON object a line, as each trial ends")]
 
 
-def _interruptible(command: Callable[P, None]) -> Callable[P, None]:
-    """End a command in one line when it is interrupted from the keyboard."""
-
-    @functools.wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            command(*args, **kwargs)
-        except KeyboardInterrupt as stopped:
-            print("wordsway:", stopped if stopped.args else "interrupted", file=sys.stderr)
-            raise typer.Exit(130) from None
-
-    return run
-
-
 def _print_version(asked: bool) -> None:
     if asked:
         print("wordsway", metadata.version("wordsway"))
@@ -87,7 +71,7 @@ def _root(
 
 
 @app.command(epilog="Example: wordsway measure raf --n 100 --d 384 --data imdb --trials 3")
-@_interruptible
+@interruptible
 def measure(
     map_name: Map,
     n: N = None,
@@ -124,7 +108,7 @@ def measure(
 
 
 @app.command(epilog="Example: wordsway maps --json")
-@_interruptible
+@interruptible
 def maps(as_json: Json = False) -> None:
     """List the maps that can be measured, with their formulas and options."""
     from wordsway.cli.views import print_maps
@@ -133,10 +117,10 @@ def maps(as_json: Json = False) -> None:
 
 
 app.command(epilog="Example: wordsway generalize raf --n 40 --d 384 --samples 400 --data imdb")(
-    _interruptible(generalize.generalize)
+    interruptible(generalize.generalize)
 )
-app.command(epilog="Example: wordsway reproduce fig2-rf fig3-raf --scale quick")(_interruptible(laboratory.reproduce))
-app.command(epilog="Example: wordsway figures --json")(_interruptible(laboratory.figures))
+app.command(epilog="Example: wordsway reproduce fig2-rf fig3-raf --scale quick")(interruptible(laboratory.reproduce))
+app.command(epilog="Example: wordsway figures --json")(interruptible(laboratory.figures))
 app.add_typer(laboratory.results, name="results")
 
 

@@ -43,10 +43,13 @@ def plan_line(plan: Plan, place: Place) -> str:
     if not missing:
         return f"all {asked} trials are stored: nothing to run"
     stored = f", {asked - missing} of them stored" if missing < asked else ""
-    workers = "1 worker" if place.workers == 1 else f"{place.workers} workers"
     seconds = _seconds(plan)
     time = "" if seconds is None else f", about {duration(seconds / min(place.workers, missing))}"
-    return f"{asked} trials{stored}: running {missing} on {workers} ({place.name}){time}"
+    return f"{asked} trials{stored}: running {missing} on {_workers(place.workers)} ({place.name}){time}"
+
+
+def _workers(count: int) -> str:
+    return "1 worker" if count == 1 else f"{count} workers"
 
 
 def _seconds(plan: Plan) -> float | None:
@@ -87,7 +90,7 @@ def print_plan(plan: Plan, workers: int, as_json: bool) -> None:
     console.print(table)
     seconds = _seconds(plan)
     if plan.missing and seconds is not None:
-        console.print(f"\nabout {duration(seconds / workers)} on {workers} workers; nothing was run", style="bold")
+        console.print(f"\nabout {duration(seconds / workers)} on {_workers(workers)}; nothing was run", style="bold")
 
 
 def print_answers(answers: Sequence[Answer], tally: Tally, page: Path, as_json: bool) -> None:

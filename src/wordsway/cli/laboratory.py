@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from wordsway.cli.interrupt import interruptible
+
 if TYPE_CHECKING:
     from wordsway.lab.executors import Place
 
@@ -68,6 +70,8 @@ def reproduce(
 
     chosen = figures_named(names or ())
     scope = Scope(scale, model, trials, seed)
+    if dask is not None and dry_run:
+        raise typer.BadParameter("--dask and --dry-run exclude each other: a dry run estimates for this machine")
     if dask is not None and workers is not None:
         raise typer.BadParameter("--workers and --dask exclude each other: a cluster has its own workers")
     place: Place = executors.local(workers)
@@ -111,6 +115,7 @@ def _results(context: typer.Context, out: Out = "results", as_json: Json = False
 
 
 @results.command("show", epilog="Example: wordsway results show fig2-rf --json")
+@interruptible
 def show_results(names: Names = None, out: Out = "results", as_json: Json = False) -> None:
     """Count the stored trials of each figure, and list those that failed."""
     from wordsway.cli.lab_views import print_results
@@ -122,6 +127,7 @@ def show_results(names: Names = None, out: Out = "results", as_json: Json = Fals
 
 
 @results.command(epilog="Example: wordsway results export --format csv --to trials.csv")
+@interruptible
 def export(
     names: Names = None, out: Out = "results", kind: Format = "csv", to: To = None, every: Every = False
 ) -> None:

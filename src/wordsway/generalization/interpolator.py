@@ -137,7 +137,7 @@ class Interpolator:
         for start, stop, rows in self._blocks():
             if not bool(torch.isfinite(rows).all()):
                 raise NumericalError("the features must be finite, got some that are not: rescale the contexts")
-            kernel[start:stop, start:stop] = rows @ rows.mT
+            kernel[start:stop, start:stop] = _gram(rows)
             for other in range(stop, count, self.block):
                 end = min(other + self.block, count)
                 found = rows @ self.features.rows(other, end).to(torch.float64).mT
@@ -271,6 +271,12 @@ class Interpolator:
         kernel[:count, :count], kernel[count, :count], kernel[:count, count] = self.kernel, side, side
         kernel[count, count] = phi @ phi
         return _smallest(kernel)
+
+
+def _gram(rows: Tensor) -> Tensor:
+    """rows rows^T, only one triangle of it computed."""
+    half = linalg.blas.dsyrk(1.0, rows.contiguous().numpy().T, trans=1, lower=0)  # the upper triangle
+    return torch.from_numpy(np.triu(half) + np.triu(half, 1).T)
 
 
 def check_labels(labels: Any, count: int) -> Tensor:

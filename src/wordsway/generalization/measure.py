@@ -22,7 +22,7 @@ from wordsway.seeds import generator
 from wordsway.sensitivity.records import Cost, status
 from wordsway.sensitivity.search import Effort, maximise
 
-_SMOOTH = Effort(power=0, sift=12, keep=3, polish=60, tolerance=1e-6)
+_SMOOTH = Effort(power=0, sift=8, keep=3, polish=60, tolerance=1e-6)
 _KINKED = Effort(power=0, sift=12, keep=3, polish=20, anneal=60, tolerance=1e-6)
 _FLOOR = 1e-2  # added to losses, so that "relative to its value" means something near 0
 
@@ -217,11 +217,11 @@ class Simulation:
         """Points (B, G, 1, d): down each loss from 0, and random ones; few where each evaluation is costly."""
         thrifty = getattr(self.response, "thrifty", False)
         problems, d = len(losses.penalty), self.response.shape[-1]
-        drawn = torch.randn(10, d, generator=generator(seed, "generalization starts"), dtype=torch.float64)
+        drawn = torch.randn(6, d, generator=generator(seed, "generalization starts"), dtype=torch.float64)
         random = (drawn / drawn.norm(dim=-1, keepdim=True)).numpy()
         _, slope = losses(np.zeros((1, problems, d)))
         down = -slope / np.maximum(np.linalg.norm(slope, axis=-1, keepdims=True), np.finfo(float).tiny)  # 1 G d
-        spread = random[:1] if thrifty else np.concatenate([random[:8], 0.3 * random[8:]])
+        spread = random[:1] if thrifty else np.concatenate([random[:5], 0.3 * random[5:]])
         points = [down] if thrifty else [down, -down, 0.3 * down]
         points.append(np.repeat(spread[:, None], problems, axis=1))
         return np.asarray(radius * np.concatenate(points)[:, :, None])
