@@ -120,7 +120,7 @@ CASES: dict[str, Case] = {
     "workers": Case(
         "a sweep on two workers against one",
         laboratory.workers,
-        {"count": 120, "ratio": 1.7},
+        {"count": 200, "ratio": 1.7},
         {"count": 2, "ratio": 1.7},
     ),
     "figures-quick": _figures("quick", 180, _SENSITIVITY),

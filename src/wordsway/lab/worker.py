@@ -18,6 +18,7 @@ from typing import Any
 from wordsway.lab.experiment import Parameters, Record, canonical_record
 from wordsway.memory import Meter
 
+_SETTLED = threading.local()
 _PACKAGES = ("wordsway", "torch", "numpy", "scipy")
 
 
@@ -54,8 +55,10 @@ def use_one_thread() -> None:
     """One thread for torch and for the linear algebra below NumPy and SciPy, from now on in this thread.
 
     Limits reach only libraries that are loaded, and those of OpenMP only the thread that sets them: SciPy, which
-    brings its own, is loaded before, and every trial sets them again (1 ms).
+    brings its own, is loaded before, and every thread sets them at its first trial, which takes a millisecond.
     """
+    if getattr(_SETTLED, "done", False):
+        return
     import scipy.linalg  # noqa: F401
     import torch
     from threadpoolctl import OpenBLASController, threadpool_limits
@@ -64,6 +67,7 @@ def use_one_thread() -> None:
     if hasattr(OpenBLASController, "clear_controlling_thread"):  # from 3.7: else only the first thread's limit counts
         OpenBLASController.clear_controlling_thread(force=True)
     threadpool_limits(limits=1)
+    _SETTLED.done = True
 
 
 @lru_cache(maxsize=1)

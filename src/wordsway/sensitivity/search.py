@@ -80,7 +80,7 @@ def maximise(
     order = np.argsort(-best.look(objective, point), axis=0)  # B G
     point = _pick(order, point)
     if escape is not None and (others := escape(point)) is not None:
-        point = np.concatenate([point, others])
+        point = np.concatenate([point[: (len(point) + 1) // 2], others])  # in place of the worse half
     point, converged = _polish(objective, best, point, radius, effort)
     if effort.anneal:
         converged = _anneal(objective, best, point, radius, effort.anneal)
