@@ -93,11 +93,13 @@ def below(rows: Table) -> float:
 
 
 def share_below(claim: str, rows: Table, least: float) -> Verdict:
-    """That at least a share of the points lies below the line."""
-    if not rows:
+    """That more than a share of the points with gamma < 2 (Assumption 6.1) lies below the line; told by panel too."""
+    within = [row for row in rows if row["gamma"] < 2]
+    if not within:
         return Verdict(claim, "no simulation has finished", None)
-    share = below(rows)
-    return Verdict(claim, f"{share:.0%} of {len(rows)} points below the line", share > least)
+    shares = [f"{n} {training} {below(members):.0%}" for (_, n, training), members in panels(within).items()]
+    measured = f"{below(within):.0%} of {len(within)} points; by n and training: {', '.join(shares)}"
+    return Verdict(claim, measured, below(within) > least)
 
 
 def smaller(claim: str, rows: Table, others: Table, name: str) -> Verdict:

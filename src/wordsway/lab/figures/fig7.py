@@ -21,12 +21,18 @@ def table(finished: Sequence[Finished]) -> Table:
 
 
 def claims(rows: Table) -> list[Verdict]:
-    verdicts = []
+    said = "its own alignment loss leaves a smaller error than the other training's in most simulations"
+    wins: dict[str, list[bool]] = {}
     for panel, members in shared.panels(rows).items():
-        own, swapped = ([row for row in members if row["loss"] == loss] for loss in ("alignment", "swapped"))
-        said = f"{shared.named(panel)}: its own alignment loss leaves a smaller error than the other training's"
-        verdicts.append(shared.smaller(said, own, swapped, "error"))
-    return verdicts
+        own, swapped = (
+            {row["seed"]: row["error"] for row in members if row["loss"] == loss} for loss in ("alignment", "swapped")
+        )
+        wins[shared.named(panel)] = [own[seed] < swapped[seed] for seed in own]
+    every = [win for some in wins.values() for win in some]
+    if not every:
+        return [Verdict(said, "no simulation has finished", None)]
+    shares = ", ".join(f"{name}: {sum(some)} of {len(some)}" for name, some in wins.items())
+    return [Verdict(said, f"{sum(every)} of {len(every)} ({shares})", 2 * sum(every) > len(every))]
 
 
 def plot(rows: Table, figure: Figure) -> None:
