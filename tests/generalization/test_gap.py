@@ -20,7 +20,8 @@ MAPS: dict[str, ws.maps.FeatureMap] = {
 
 def _theta(phi: ws.maps.FeatureMap) -> torch.Tensor:
     features = torch.stack([phi(context).reshape(-1) for context in CONTEXTS])
-    return torch.linalg.pinv(features) @ LABELS
+    theta: torch.Tensor = torch.linalg.pinv(features) @ LABELS
+    return theta
 
 
 def _gap(phi: ws.maps.FeatureMap, theta: torch.Tensor, delta: torch.Tensor) -> float:
