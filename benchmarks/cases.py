@@ -43,10 +43,11 @@ def _large(summary: str, n: int, d: int, depth: int | None, draws: int, seconds:
 
 
 _SENSITIVITY = ["fig2-rf", "fig2-drf", "fig3-raf", "fig3-relu"]
+_GENERALIZATION = ["fig4", "fig5", "fig6", "fig7"]
 
 
-def _figures(scale: str, seconds: int, names: list[str]) -> Case:
-    size = {"scale": scale, "seconds": seconds, "memory": 4 * _GB, "names": names}
+def _figures(scale: str, seconds: int, names: list[str], memory: int = 4 * _GB) -> Case:
+    size = {"scale": scale, "seconds": seconds, "memory": memory, "names": names}
     small = {**size, "scale": "quick", "trials": 1, "names": names[-1:]}
     return Case(f"{', '.join(names)} at {scale} scale", laboratory.figures, size, small)
 
@@ -125,5 +126,6 @@ CASES: dict[str, Case] = {
     ),
     "figures-quick": _figures("quick", 180, _SENSITIVITY),
     "figures-paper": _figures("paper", 900, _SENSITIVITY),
-    "figures-generalization": _figures("quick", 120, ["fig4", "fig5", "fig6", "fig7"]),
+    "figures-generalization": _figures("quick", 120, _GENERALIZATION),
+    "figures-generalization-paper": _figures("paper", 2400, _GENERALIZATION, memory=8 * _GB),
 }
