@@ -3,6 +3,7 @@
 from wordsway.maps.attention import Attention, RandomAttention
 from wordsway.maps.random_features import DeepRandomFeatures, RandomFeatures, random_feature_response
 from wordsway.maps.response import Ceiling, FeatureMap, PlainResponse, Response, respond
+from wordsway.maps.rotary import Rotary
 
 __all__ = [
     "Attention",
@@ -13,6 +14,7 @@ __all__ = [
     "RandomAttention",
     "RandomFeatures",
     "Response",
+    "Rotary",
     "random_feature_response",
     "respond",
 ]

@@ -16,34 +16,47 @@ from wordsway import memory
 from wordsway.contexts import check_size
 from wordsway.errors import InputError
 from wordsway.maps.one_word import OneWordResponse
-from wordsway.maps.response import Response, StackedResponse
+from wordsway.maps.response import PlainResponse, Response, StackedResponse
+from wordsway.maps.rotary import Rotary
 from wordsway.maps.rows import RowsResponse
 from wordsway.maps.scores import score_named
 from wordsway.seeds import generator
 
+NAMES = ("query", "key", "value")
+
 
 class Attention:
-    """Self-attention without biases: phi(X) = concat_h( weights(Q_h K_h^T / sqrt(q)) U_h ) output^T.
+    """Self-attention: phi(X) = concat_h( weights(Q_h K_h^T / sqrt(q)) U_h ) output^T.
 
     Parameters
     ----------
-    query, key : array (heads * q, d) or None
-        Projections; None is the identity (then q = d / heads).
-    value : array (heads * v, d) or None
+    query : array (heads * q, d) or None
+        Projection to the queries; None is the identity (then q = d / heads).
+    key : array (key_heads * q, d) or None
+        Projection to the keys.
+    value : array (key_heads * v, d) or None
         Projection of the mixed vectors; None is the identity, so that head h mixes the h-th block of coordinates.
     heads : int
-        Number of heads, a divisor of all three widths.
+        Number of heads, a divisor of the queries' width.
     causal : bool
         Whether word j sees only the words k <= j.
     score : {"softmax", "relu", "sigmoid", "linear"}
         See `wordsway.maps.scores.Score`.
     output : array (p, heads * v) or None
         Projection of the concatenated heads; None leaves them side by side.
+    query_bias, key_bias, value_bias, output_bias : array or None
+        Added to what each projection gives.
+    key_heads : int or None
+        Number of heads that keys and values have, a divisor of `heads`: each serves as many queries' heads in a row.
+        None is as many as `heads`.
+    rotary : Rotary or None
+        Positions that turn queries and keys.
 
     Notes
     -----
     A call costs O(n^2 d + n d^2) and O(heads n^2) memory; one evaluation of the response along a word, with its
-    gradient, O(n d + d^2).
+    gradient, O(n d + d^2). Biases, shared keys and rotary positions are for layers of real models: their response
+    along a word is that of any callable.
     """
 
     batched = True
@@ -57,44 +70,73 @@ class Attention:
         causal: bool = False,
         score: str = "softmax",
         output: Any = None,
+        *,
+        query_bias: Any = None,
+        key_bias: Any = None,
+        value_bias: Any = None,
+        output_bias: Any = None,
+        key_heads: int | None = None,
+        rotary: Rotary | None = None,
     ) -> None:
         self.score = score_named(score)
         self.causal = bool(causal)
         self.heads = check_size(heads, "heads")
+        self.key_heads = self.heads if key_heads is None else check_size(key_heads, "key_heads")
         self.query = _projection("query", query)
         self.key = _projection("key", key)
         self.value = _projection("value", value)
         self.output = _projection("output", output)
+        self.query_bias = _bias("query_bias", query_bias, self.query)
+        self.key_bias = _bias("key_bias", key_bias, self.key)
+        self.value_bias = _bias("value_bias", value_bias, self.value)
+        self.output_bias = _bias("output_bias", output_bias, self.output)
+        self.rotary = rotary
         self._check_shapes()
 
     def _check_shapes(self) -> None:
+        if self.heads % self.key_heads:
+            raise InputError(f"key_heads must be a divisor of heads={self.heads}, got {self.key_heads}")
         given = {name: w for name in ("query", "key", "value") if (w := self.weight(name)) is not None}
+        if self.key_heads != self.heads and len(given) < 3:
+            raise InputError(f"query, key and value must all be given for key_heads={self.key_heads}, got None")
         if len({w.shape[1] for w in given.values()}) > 1:
             widths = ", ".join(f"{name} {w.shape[1]}" for name, w in given.items())
             raise InputError(f"query, key and value must read the same d (their columns), got {widths}")
         self.d = next((w.shape[1] for w in given.values()), None)
-        sizes = {name: w.shape[0] for name, w in given.items()}
-        for name, size in sizes.items():
-            if size % self.heads:
-                raise InputError(f"the rows of {name} must be a multiple of heads={self.heads}, got {size}")
+        for name, weight in given.items():
+            if weight.shape[0] % (count := self._heads_of(name)):
+                said = f"{'heads' if count == self.heads else 'key_heads'}={count}"
+                raise InputError(f"the rows of {name} must be a multiple of {said}, got {weight.shape[0]}")
         if self.d is not None:
-            query, key = sizes.get("query", self.d), sizes.get("key", self.d)
-            if query != key:
-                raise InputError(
-                    f"query and key must have as many rows, got {query} and {key} (None counts as d={self.d})"
-                )
-            if len(sizes) < 3 and self.d % self.heads:
-                raise InputError(
-                    f"a projection that is None needs d to be a multiple of heads={self.heads}, got {self.d}"
-                )
-            width = sizes.get("value", self.d)
-            if self.output is not None and self.output.shape[1] != width:
-                raise InputError(f"output must read the {width} columns of the heads, got {self.output.shape[1]}")
+            self._check_heads(self.d, {name: weight.shape[0] for name, weight in given.items()})
+
+    def _check_heads(self, d: int, rows: dict[str, int]) -> None:
+        """Whether the projections agree on the size of a head."""
+        query, key = rows.get("query", d), rows.get("key", d)
+        if query * self.key_heads != key * self.heads:
+            raise InputError(
+                f"query and key must have as many rows for each head, got {query} and {key} for {self.heads} and "
+                f"{self.key_heads} heads (None counts as d={d})"
+            )
+        if len(rows) < 3 and d % self.heads:
+            raise InputError(f"a projection that is None needs d to be a multiple of heads={self.heads}, got {d}")
+        width = rows.get("value", d) * self.heads // self.key_heads
+        if self.output is not None and self.output.shape[1] != width:
+            raise InputError(f"output must read the {width} columns of the heads, got {self.output.shape[1]}")
+        if self.rotary is not None:
+            self.rotary.check(query // self.heads)
+
+    @property
+    def plain(self) -> bool:
+        """Whether there are neither biases nor shared keys nor rotary positions."""
+        biases = (self.query_bias, self.key_bias, self.value_bias, self.output_bias)
+        return all(b is None for b in biases) and self.rotary is None and self.key_heads == self.heads
 
     def __call__(self, X: Tensor) -> Tensor:
         """Features of contexts, (..., n, d) -> (..., n, p)."""
         self.check(X)
-        return self.join(self.mix(X))
+        joined = self.join(self.mix(X))
+        return joined if self.output_bias is None else joined + self.output_bias.to(joined)
 
     def mix(self, X: Tensor) -> Tensor:
         """What each head mixes, before they are joined: (..., n, d) -> (..., H, n, v)."""
@@ -102,7 +144,7 @@ class Attention:
         return self.score.weights(self.scores(queries, keys), self.visible(X)) @ values
 
     def without_output(self) -> Attention:
-        """The same attention with its heads left side by side."""
+        """The same plain attention with its heads left side by side."""
         return Attention(self.query, self.key, self.value, self.heads, self.causal, self.score.name)
 
     def respond(self, X: Tensor, word: int | Sequence[int], together: bool = False) -> Response:
@@ -112,6 +154,8 @@ class Attention:
         products known from the set-up.
         """
         self.check(X)
+        if not self.plain:
+            return PlainResponse(self, X, word, together)
         if together:
             return RowsResponse(self, X, (word,) if isinstance(word, int) else tuple(word), together=True)
         if self.score.normalised and self.output is None:
@@ -122,37 +166,67 @@ class Attention:
 
     def check(self, X: Tensor) -> None:
         """Whether contexts of this shape can be read, and their scores held."""
-        n, d = X.shape[-2:]
-        if self.d is not None and d != self.d:
-            raise InputError(f"this attention reads words of d={self.d}, got a context of d={d}")
-        if d % self.heads and None in (self.query, self.key, self.value):
-            raise InputError(f"d must be a multiple of heads={self.heads} when a projection is None, got d={d}")
+        self.check_width(X)
+        n = X.shape[-2]
         batch = math.prod(X.shape[:-2])
         needed = 3 * batch * self.heads * n * n * X.element_size()
         memory.require(needed, f"attention scores of {n} x {n} words", "use a shorter context")
 
+    def check_width(self, X: Tensor) -> None:
+        """Whether contexts have words of the right dimension."""
+        d = X.shape[-1]
+        if self.d is not None and d != self.d:
+            raise InputError(f"this attention reads words of d={self.d}, got a context of d={d}")
+        if d % self.heads and None in (self.query, self.key, self.value):
+            raise InputError(f"d must be a multiple of heads={self.heads} when a projection is None, got d={d}")
+
     def project(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values by head, (..., H, n, size)."""
-        return self.apply("query", X), self.apply("key", X), self.apply("value", X)
+        queries, keys, values = (self.by_head(name, self._rows(name, X, bias=True)) for name in NAMES)
+        return queries, keys, values
 
     def weight(self, name: str) -> Tensor | None:
         """One of the projections by its name; None is the identity."""
         return {"query": self.query, "key": self.key, "value": self.value}[name]
 
-    def _by_head(self, rows: Tensor) -> Tensor:
-        return rows.reshape(*rows.shape[:-1], self.heads, -1).movedim(-2, -3)
+    def bias(self, name: str) -> Tensor | None:
+        """The bias of one of the projections by its name; None is zero."""
+        return {"query": self.query_bias, "key": self.key_bias, "value": self.value_bias}[name]
 
     def apply(self, name: str, X: Tensor) -> Tensor:
-        """One of the projections of the rows of X, split by head: (..., n, d) -> (..., H, n, size)."""
-        weight = self.weight(name)
-        projected = X if weight is None else X @ weight.to(X).mT
-        return self._by_head(projected)
+        """The linear part of one of the projections of the rows of X, by head: (..., n, d) -> (..., H, n, size)."""
+        return self.by_head(name, self._rows(name, X))
 
     def pull(self, name: str, gradient: Tensor) -> Tensor:
         """The adjoint of `apply`: (..., H, n, size) -> (..., n, d)."""
-        joined = gradient.movedim(-3, -2).flatten(-2)
+        rows = self.from_heads(name, gradient)
         weight = self.weight(name)
-        return joined if weight is None else joined @ weight.to(joined)
+        return rows if weight is None else rows @ weight.to(rows)
+
+    def _rows(self, name: str, X: Tensor, bias: bool = False) -> Tensor:
+        weight, added = self.weight(name), self.bias(name) if bias else None
+        rows = X if weight is None else X @ weight.to(X).mT
+        return rows if added is None else rows + added.to(rows)
+
+    def _heads_of(self, name: str) -> int:
+        return self.heads if name == "query" else self.key_heads
+
+    def by_head(self, name: str, rows: Tensor) -> Tensor:
+        """Projected rows split by head, turned, and repeated where heads share them: (..., n, w) -> (..., H, n, s)."""
+        split = rows.reshape(*rows.shape[:-1], self._heads_of(name), -1).movedim(-2, -3)
+        if self.rotary is not None and name != "value":
+            split = self.rotary.turn(split)
+        shared = self.heads // self._heads_of(name)
+        return split if shared == 1 else split.repeat_interleave(shared, dim=-3)
+
+    def from_heads(self, name: str, rows: Tensor) -> Tensor:
+        """The adjoint of `by_head`: (..., H, n, size) -> (..., n, width)."""
+        shared = self.heads // self._heads_of(name)
+        if shared > 1:
+            rows = rows.reshape(*rows.shape[:-3], -1, shared, *rows.shape[-2:]).sum(-3)
+        if self.rotary is not None and name != "value":
+            rows = self.rotary.turn(rows, back=True)
+        return rows.movedim(-3, -2).flatten(-2)
 
     def scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Q K^T / sqrt(q) of each head."""
@@ -164,14 +238,14 @@ class Attention:
         return torch.ones(n, n, dtype=torch.bool, device=X.device).tril() if self.causal else None
 
     def join(self, rows: Tensor) -> Tensor:
-        """Heads side by side, through the output: (..., H, n, v) -> (..., n, p)."""
+        """Heads side by side, through the output without its bias: (..., H, n, v) -> (..., n, p)."""
         joined = rows.movedim(-3, -2).flatten(-2)
         return joined if self.output is None else joined @ self.output.to(joined).mT
 
     def split(self, features: Tensor) -> Tensor:
         """The adjoint of `join`: (..., n, p) -> (..., H, n, v)."""
         joined = features if self.output is None else features @ self.output.to(features)
-        return self._by_head(joined)
+        return joined.reshape(*joined.shape[:-1], self.heads, -1).movedim(-2, -3)
 
 
 class RandomAttention:
@@ -217,6 +291,20 @@ def _gaussian(d: int, seed: int) -> Tensor:
 
 def _projection(name: str, weight: Any) -> Tensor | None:
     return None if weight is None else _matrix(name, weight)
+
+
+def _bias(name: str, bias: Any, weight: Tensor | None) -> Tensor | None:
+    """A bias as a finite vector with an entry for each row of its projection, which it needs."""
+    if bias is None:
+        return None
+    vector = torch.as_tensor(bias)
+    if weight is None:
+        raise InputError(f"{name} needs its projection to be given, got None for that")
+    if tuple(vector.shape) != weight.shape[:1] or not vector.is_floating_point():
+        raise InputError(f"{name} must be a vector of {weight.shape[0]} floats, got shape {tuple(vector.shape)}")
+    if not torch.isfinite(vector).all():
+        raise InputError(f"{name} must be finite, got entries that are not")
+    return vector.detach()
 
 
 def _matrix(name: str, weight: Any) -> Tensor:

@@ -1,0 +1,52 @@
+"""Rotary positions: queries and keys are turned by an angle that grows with their place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wordsway.errors import InputError
+
+
+class Rotary:
+    """Turns coordinates i and i + m of the row at place s by the angle s * frequencies[i], i < m.
+
+    Coordinates from 2 m on stay. A product of a turned query and a turned key depends on their places through the
+    difference alone.
+
+    Parameters
+    ----------
+    frequencies : array (m,)
+        Radians a place.
+    scale : float
+        Factor on what is turned, which some ways of stretching a model to longer texts use.
+    """
+
+    def __init__(self, frequencies: Any, scale: float = 1.0) -> None:
+        self.frequencies = torch.as_tensor(frequencies).detach()
+        if self.frequencies.ndim != 1 or not self.frequencies.is_floating_point():
+            raise InputError(f"frequencies must be a vector of floats, got shape {tuple(self.frequencies.shape)}")
+        if not torch.isfinite(self.frequencies).all():
+            raise InputError("frequencies must be finite, got entries that are not")
+        self.scale = float(scale)
+
+    def check(self, size: int) -> None:
+        """Whether heads of this size have enough coordinates."""
+        if 2 * len(self.frequencies) > size:
+            raise InputError(
+                f"rotary positions must turn at most the {size} coordinates of a head, got {len(self.frequencies)} "
+                f"frequencies, which turn {2 * len(self.frequencies)}"
+            )
+
+    def turn(self, rows: Tensor, places: Tensor | None = None, back: bool = False) -> Tensor:
+        """Rows (..., n, size) turned by their places (0, 1, ... unless given); `back` is the adjoint."""
+        m = len(self.frequencies)
+        where = torch.arange(rows.shape[-2], device=rows.device) if places is None else places.to(rows.device)
+        angles = where.to(rows.dtype)[:, None] * self.frequencies.to(rows)  # n m
+        cos, sin = self.scale * angles.cos(), self.scale * angles.sin()
+        if back:
+            sin = -sin
+        first, second, rest = rows[..., :m], rows[..., m : 2 * m], rows[..., 2 * m :]
+        return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], dim=-1)
