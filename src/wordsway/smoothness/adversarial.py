@@ -1,0 +1,150 @@
+"""Contexts at which an attention layer is as steep as one can make it: one word far away, at which all others look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wordsway.contexts import check_radius, check_size
+from wordsway.errors import InputError, NumericalError
+from wordsway.maps import Attention
+from wordsway.smoothness.heads import Direction, attention_of, directions
+from wordsway.smoothness.jacobian import jacobian_of, tangent
+from wordsway.smoothness.lanczos import top_triplets
+from wordsway.smoothness.measure import PRODUCTS, TOLERANCE, LocalLipschitz, local_lipschitz, local_lipschitz_many
+
+_TRIED = 64  # candidates are compared at contexts of at most so many words
+_ROUGH = 1e-3  # residual of the constants on the way up
+
+
+@dataclass(frozen=True, eq=False)
+class AdversarialContext:
+    """A context in B_R^n where a layer has a large local Lipschitz constant: a witness that Lip is no less.
+
+    Attributes
+    ----------
+    context : Tensor (n, d)
+    lipschitz : LocalLipschitz
+        The constant there.
+    head : int
+        The head that the context was made for.
+    kind : {"opposite", "half"}
+        (-R u, R u, ..., R u) or (R u, R u / 2, ..., R u / 2).
+    eigenvalue, gamma : float
+        A u = eigenvalue u for that head; gamma is -eigenvalue or eigenvalue / 8.
+    radius : float
+    steps : int
+        Steps of the climb that raised the constant.
+    """
+
+    context: Tensor
+    lipschitz: LocalLipschitz
+    head: int
+    kind: str
+    eigenvalue: float
+    gamma: float
+    radius: float
+    steps: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; the context is left out."""
+        names = ("head", "kind", "eigenvalue", "gamma", "radius", "steps")
+        return {**{name: getattr(self, name) for name in names}, **self.lipschitz.to_dict()}
+
+
+def adversarial_context(
+    layer: Callable[[Tensor], Tensor], n: int, R: float, head: int | None = None, steps: int = 0, seed: int = 0
+) -> AdversarialContext:
+    """A context of n words in B_R at which the layer is very steep, by the construction of Castin, Ablin and Peyre.
+
+    Parameters
+    ----------
+    layer : Attention or RandomAttention
+        With softmax scores.
+    n : int
+        At least 2.
+    R : float
+    head : int or None
+        The head whose eigenvectors are used; None tries all of them, and takes the one with the largest constant of
+        the whole layer at contexts of min(n, 64) words.
+    steps : int
+        Then climb: ascent of the constant over all contexts in B_R^n, for at most so many steps.
+    seed : int
+        Of the vectors that the searches for singular values start from.
+
+    Notes
+    -----
+    Cost: a local constant for each candidate (two a head), and for each step a local constant and three evaluations
+    of the layer.
+    """
+    attention = attention_of(layer)
+    n, radius = check_size(n, "n"), check_radius(R, attention.d or 1)
+    if n < 2:
+        raise InputError(f"n must be at least 2, one word and others that look at it, got {n}")
+    found = _candidates(attention, head)
+    place, direction = found[0] if len(found) == 1 else _best(attention, found, min(n, _TRIED), radius, seed)
+    context = direction.context(n, radius)
+    taken = 0
+    if steps:
+        context, taken = _climb(attention, context, radius, check_size(steps, "steps"), seed)
+    constant = local_lipschitz(attention, context, TOLERANCE, PRODUCTS, seed=seed)
+    return AdversarialContext(
+        context, constant, place, direction.kind, direction.eigenvalue, direction.gamma, radius, taken
+    )
+
+
+def _candidates(layer: Attention, head: int | None) -> list[tuple[int, Direction]]:
+    if head is not None and not 0 <= head < layer.heads:
+        raise InputError(f"head must be from 0 to {layer.heads - 1}, got {head}")
+    heads = range(layer.heads) if head is None else (head,)
+    found = [(place, direction) for place in heads for direction in directions(layer, place)]
+    if not found:
+        raise NumericalError(
+            "no head has a real eigenvalue of A = K^T Q / sqrt(q), which an adversarial context needs: "
+            "use local_lipschitz at contexts of your own"
+        )
+    return found
+
+
+def _best(
+    layer: Attention, found: list[tuple[int, Direction]], n: int, radius: float, seed: int
+) -> tuple[int, Direction]:
+    contexts = torch.stack([direction.context(n, radius) for _, direction in found])
+    constants = local_lipschitz_many(layer, contexts, _ROUGH, PRODUCTS, seed=seed)
+    return max(zip(constants, found, strict=True), key=lambda pair: pair[0].value)[1]
+
+
+def _climb(layer: Attention, context: Tensor, radius: float, steps: int, seed: int) -> tuple[Tensor, int]:
+    """Raise the constant step by step; a step that does not raise it is tried again at half its length."""
+    length, taken = 0.1, 0
+    value, slope = _slope(layer, context, seed)
+    for _ in range(steps):
+        if length < 1e-6:
+            break
+        move = length * radius * slope / torch.linalg.vector_norm(slope, dim=-1).max().clamp_min(1e-300)
+        trial = _into_ball(context + move, radius)
+        higher, next_slope = _slope(layer, trial, seed)
+        if higher > value:
+            context, value, slope, taken, length = trial, higher, next_slope, taken + 1, 1.5 * length
+        else:
+            length /= 3
+    return context, taken
+
+
+def _slope(layer: Attention, context: Tensor, seed: int) -> tuple[float, Tensor]:
+    """The constant at a context, and its gradient: that of left . D_X f right with the singular vectors held."""
+    found = top_triplets(jacobian_of(layer, context[None]), _ROUGH, PRODUCTS, seed)
+    with torch.enable_grad():
+        moving = context.detach().requires_grad_(True)
+        moved = tangent(layer, moving, found.right[0])
+        (slope,) = torch.autograd.grad((found.left[0] * moved).sum(), moving)
+    return float(found.values[0]), slope
+
+
+def _into_ball(context: Tensor, radius: float) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(context, dim=-1, keepdim=True)
+    return radius * context / norms.clamp_min(radius)

@@ -1,0 +1,203 @@
+"""Bounds on the Lipschitz constant of an attention layer over all contexts of n words in a ball of radius R.
+
+Lip = sup of |D_X f|_2 over X in B_R^n. Sources: [poster] Castin, Ablin and Peyre, "How Smooth Is Attention?" (2024);
+[clusters] Geshkovski, Letrouit, Polyanskiy and Rigollet, "The emergence of clusters in self-attention dynamics" (2024).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wordsway.contexts import check_radius, check_size
+from wordsway.maps import Attention
+from wordsway.smoothness.heads import (
+    Direction,
+    attention_of,
+    directions,
+    spread,
+    value_rows,
+    values,
+)
+
+POSTER = "Castin, Ablin, Peyre 2024"
+CLUSTERS = "Geshkovski et al. 2024"
+OWN = "wordsway, docs/smoothness.md"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One bound on Lip(f) over B_R^n.
+
+    Attributes
+    ----------
+    name : str
+    kind : {"upper", "lower", "limit"}
+        A "limit" holds for large R only.
+    value : float or None
+        None where it does not apply; infinite where it overflows.
+    source : str
+    assumes : str
+        What it rests on; where it does not apply, why.
+    """
+
+    name: str
+    kind: str
+    value: float | None
+    source: str
+    assumes: str
+
+    def to_dict(self) -> dict[str, Any]:
+        value = self.value if self.value is not None and math.isfinite(self.value) else None
+        return {"name": self.name, "kind": self.kind, "value": value, "source": self.source, "assumes": self.assumes}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """All bounds for a layer, a length and a radius; `lower` <= Lip <= `upper` are the best of them."""
+
+    n: int
+    radius: float
+    all: tuple[Bound, ...]
+
+    @property
+    def upper(self) -> float:
+        return min(self._known("upper"))
+
+    @property
+    def lower(self) -> float | None:
+        return max(self._known("lower"), default=None)
+
+    def _known(self, kind: str) -> list[float]:
+        return [bound.value for bound in self.all if bound.kind == kind and bound.value is not None]
+
+    def __getitem__(self, name: str) -> Bound:
+        return next(bound for bound in self.all if bound.name == name)
+
+    def to_dict(self) -> dict[str, Any]:
+        bounds = [bound.to_dict() for bound in self.all]
+        return {"n": self.n, "radius": self.radius, "upper": self.upper, "lower": self.lower, "bounds": bounds}
+
+
+def lipschitz_bounds(layer: Callable[[Tensor], Tensor], n: int, R: float) -> Bounds:
+    """Every bound that is known for softmax attention on n words in B_R.
+
+    Parameters
+    ----------
+    layer : Attention or RandomAttention
+        A layer with several heads is bounded by the sum over them of |W_h V_h| Lip(f_h); `covariance` also by
+        |W| (sum_h (|V_h| Lip(f_h))^2)^(1/2), whichever is less. For biases and rotary positions see
+        `wordsway.smoothness.heads.spread`.
+    n : int
+        Words in a context.
+    R : float
+        Radius of the ball that every word lies in; for a layer of a model, that of its norm.
+
+    Notes
+    -----
+    With a = |A| R^2 and gamma = max(-gamma_min, gamma_max / 8) over the real eigenvalues of A, masked or not:
+
+    - `discrete`, upper [poster]: sqrt(3) |V| (a^2 (4 n + 1) + n)^(1/2).
+    - `covariance`, upper: |V| (sqrt(n) + a (1 + sqrt(n))), which is never above `discrete`.
+    - `mean field`, upper [clusters]: |V| (1 + 3 a) exp(2 a), for every n. Masked layers have twice that, by Hardy's
+      inequality: [poster] gives them the same, but two words with A = 0 and V = I have the constant 1.144 already.
+    - `adversarial`, lower, for one head: |V| sqrt(n - 1) / (1 + (n - 1) exp(-2 R^2 gamma)) [poster, for V = I].
+    - `first word`, lower, for one head: what moving the first word does at an adversarial context, in closed form.
+    - `many words`, lower for R -> infinity [poster]: (gamma / 2) R^2 exp(gamma R^2) for n about exp(2 gamma R^2); it is
+      told, but as a limit it does not count for `Bounds.lower`.
+
+    Cost: O(heads d q^2), and O(n heads q^3) with rotary positions.
+    """
+    attention = attention_of(layer)
+    n, radius = check_size(n, "n"), check_radius(R, attention.d or 1)
+    return Bounds(n, radius, (*_upper(attention, n, radius), *_lower(attention, n, radius)))
+
+
+def _upper(layer: Attention, n: int, radius: float) -> list[Bound]:
+    heads = range(layer.heads)
+    gains = [norm(values(layer, head)) for head in heads]
+    sizes = [math.prod((found[0], found[1] ** 2)) for found in (spread(layer, head, n, radius) for head in heads)]
+    root = math.sqrt(n)
+
+    def summed(constant: Callable[[float], float]) -> float:
+        return sum(gain * constant(a) for gain, a in zip(gains, sizes, strict=True))
+
+    discrete = summed(lambda a: math.sqrt(3 * (a**2 * (4 * n + 1) + n)))
+    covariance = [root + a * (1 + root) for a in sizes]
+    tight = min(summed(lambda a: root + a * (1 + root)), _joint(layer, covariance))
+    field = (2 if layer.causal else 1) * summed(lambda a: (1 + 3 * a) * _exp(2 * a))
+    ball = "words in the ball, masked or not"
+    return [
+        Bound("discrete", "upper", discrete, POSTER, ball),
+        Bound("covariance", "upper", tight, OWN, ball),
+        Bound("mean field", "upper", field, OWN if layer.causal else CLUSTERS, "words in the ball, any n"),
+    ]
+
+
+def _joint(layer: Attention, constants: Sequence[float]) -> float:
+    """|W| (sum_h (|V_h| c_h)^2)^(1/2): heads write to columns of their own, which the output then reads."""
+    bare = [norm(value_rows(layer, head)) * constant for head, constant in enumerate(constants)]
+    return (1.0 if layer.output is None else norm(layer.output)) * math.hypot(*bare)
+
+
+def _lower(layer: Attention, n: int, radius: float) -> list[Bound]:
+    reason = _no_lower(layer, n)
+    if reason is not None:
+        told = (("adversarial", "lower", POSTER), ("first word", "lower", OWN), ("many words", "limit", POSTER))
+        return [Bound(name, kind, None, source, reason) for name, kind, source in told]
+    found = directions(layer, 0)
+    gamma = max(one.gamma for one in found)
+    gain = values(layer, 0)
+    shift = gamma * radius**2
+    adversarial = norm(gain) * math.sqrt(n - 1) / (1 + (n - 1) * math.exp(-2 * shift))
+    first = max(_first_word(one, gain, n, radius, layer.causal) for one in found)
+    many = norm(gain) * shift / 2 * _exp(shift) if math.log(n) >= 2 * shift else None
+    needed = f"n at least exp(2 gamma R^2) = {_exp(2 * shift):.3g}"
+    head = f"one head without positions, gamma = {gamma:.4g}"
+    return [
+        Bound("adversarial", "lower", adversarial, POSTER, head),
+        Bound("first word", "lower", first, OWN, head),
+        Bound("many words", "limit", many, POSTER, f"{head}, R large, {needed}"),
+    ]
+
+
+def _no_lower(layer: Attention, n: int) -> str | None:
+    """Why there is no lower bound in closed form, if so."""
+    if layer.heads > 1:
+        return "for one head; measure the constant at adversarial_context instead"
+    if layer.rotary is not None or layer.query_bias is not None:
+        return "without positions and query bias; measure the constant at adversarial_context instead"
+    if not directions(layer, 0):
+        return "A has no real eigenvalue, so it does not apply"
+    return "for n >= 2" if n < 2 else None
+
+
+def _first_word(direction: Direction, gain: Tensor, n: int, radius: float, causal: bool) -> float:
+    """The norm of the part of the Jacobian at an adversarial context that reads the first word, without its own row.
+
+    Row j gives the first word the weight P = 1 / (1 + m exp(-2 R^2 gamma)), where m words besides it are seen, and
+    moves by P V (I + c u u^T) dx with c = 2 gamma R^2 (1 - P).
+    """
+    seen = torch.arange(1, n, dtype=torch.float64) if causal else torch.full((n - 1,), n - 1, dtype=torch.float64)
+    shift = 2 * radius**2 * direction.gamma
+    weights = torch.sigmoid(shift - seen.log())
+    pulls = shift * (1 - weights)
+    once, twice, thrice = ((weights**2 * pulls**power).sum() for power in range(3))
+    u, gram = direction.vector, gain.mT @ gain
+    cross = torch.outer(u, gram @ u)
+    total = once * gram + twice * (cross + cross.mT) + thrice * (u @ gram @ u) * torch.outer(u, u)
+    return math.sqrt(float(torch.linalg.eigvalsh(total)[-1].clamp_min(0)))
+
+
+def norm(matrix: Tensor) -> float:
+    """The operator norm."""
+    return float(torch.linalg.matrix_norm(matrix.double(), ord=2))
+
+
+def _exp(exponent: float) -> float:
+    return math.exp(exponent) if exponent < 700 else math.inf

@@ -1,0 +1,177 @@
+"""What bounds and adversarial contexts need to know of each head of a softmax attention layer.
+
+A head is f(X)_i = V sum_j P_ij x_j with P_ij proportional to exp(<A x_i, x_j>), A = K^T Q / sqrt(q), in the words of
+Castin, Ablin and Peyre, "How Smooth Is Attention?" (2024); the layer is the sum of its heads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from wordsway.errors import InputError
+from wordsway.maps import Attention
+
+_OFFSETS = 1024  # rotary positions: up to so many differences of places are tried one by one
+
+
+@dataclass(frozen=True, eq=False)
+class Direction:
+    """A real eigenvector of a head's A, and the adversarial context that it makes.
+
+    Attributes
+    ----------
+    vector : Tensor (d,)
+        A u = eigenvalue u, |u| = 1.
+    eigenvalue : float
+    gamma : float
+        -eigenvalue for "opposite" contexts (-R u, R u, ..., R u), eigenvalue / 8 for "half" ones (R u, R u / 2, ...).
+    kind : {"opposite", "half"}
+    """
+
+    vector: Tensor
+    eigenvalue: float
+    gamma: float
+    kind: str
+
+    def context(self, n: int, radius: float) -> Tensor:
+        """The adversarial context: one word far from all others, at which all of them look, (n, d)."""
+        word = radius * self.vector
+        first, rest = (-word, word) if self.kind == "opposite" else (word, word / 2)
+        return torch.cat([first[None], rest.expand(n - 1, -1)])
+
+
+def attention_of(layer: Callable[[Tensor], Tensor]) -> Attention:
+    """The attention of a layer for which bounds are known."""
+    attention = getattr(layer, "attention", layer)
+    if not isinstance(attention, Attention):
+        raise InputError(f"bounds are known for softmax attention, got {type(layer).__name__}: use local_lipschitz")
+    if attention.score.name != "softmax":
+        raise InputError(f"bounds are known for softmax attention, got {attention.score.name} scores")
+    if attention.d is None:
+        raise InputError("the dimension of a word must be known: give a query, a key or a value weight")
+    return attention
+
+
+def factors(layer: Attention, head: int) -> tuple[Tensor, Tensor]:
+    """The weights of queries and keys of a head, (q, d) each and in float64: its A is keys^T queries / sqrt(q)."""
+    return _rows(layer, "query", head), _rows(layer, "key", head // (layer.heads // layer.key_heads))
+
+
+def values(layer: Attention, head: int) -> Tensor:
+    """V of a head through its part of the output, (p, d) or (v, d)."""
+    weight = value_rows(layer, head)
+    if layer.output is None:
+        return weight
+    return layer.output[:, head * len(weight) : (head + 1) * len(weight)].double() @ weight
+
+
+def value_rows(layer: Attention, head: int) -> Tensor:
+    """V of a head before the output, (v, d)."""
+    return _rows(layer, "value", head // (layer.heads // layer.key_heads))
+
+
+def _rows(layer: Attention, name: str, head: int) -> Tensor:
+    weight = layer.weight(name)
+    matrix = torch.eye(_dimension(layer), dtype=torch.float64) if weight is None else weight.double()
+    size = len(matrix) // (layer.heads if name == "query" else layer.key_heads)
+    return matrix[head * size : (head + 1) * size]
+
+
+def _dimension(layer: Attention) -> int:
+    assert layer.d is not None  # see attention_of
+    return layer.d
+
+
+def directions(layer: Attention, head: int) -> list[Direction]:
+    """The adversarial directions of a head, from the least and the largest real eigenvalue of its A; may be none.
+
+    The eigenvalues of K^T Q other than 0 are those of the smaller matrix Q K^T, where w becomes the eigenvector K^T w;
+    with fewer rows than columns there is the eigenvalue 0 too, for the vectors that Q takes to 0.
+    """
+    queries, keys = (part.numpy() for part in factors(layer, head))
+    size, d = queries.shape
+    numbers, vectors = np.linalg.eig((queries @ keys.T if d > size else keys.T @ queries) / math.sqrt(size))
+    found = []
+    real = np.flatnonzero(numbers.imag == 0)
+    for kind, pick, factor in (("opposite", np.argmin, -1.0), ("half", np.argmax, 1 / 8)):
+        if len(real) == 0:
+            continue
+        place = real[pick(numbers.real[real])]
+        eigenvalue, vector = float(numbers[place].real), vectors[:, place].real
+        if factor * eigenvalue > 0:
+            found.append(_direction(keys.T @ vector if d > size else vector, eigenvalue, factor * eigenvalue, kind))
+    if not found and d > size:
+        found.append(_direction(np.linalg.svd(queries)[2][-1], 0.0, 0.0, "opposite"))
+    return found
+
+
+def _direction(vector: npt.NDArray[np.float64], eigenvalue: float, gamma: float, kind: str) -> Direction:
+    return Direction(torch.from_numpy(vector / np.linalg.norm(vector)), eigenvalue, gamma, kind)
+
+
+def spread(layer: Attention, head: int, n: int, radius: float) -> tuple[float, float]:
+    """|A| and the radius to use with it in a bound for n words in B_R.
+
+    With biases the scores are <Q x_i + b, K x_j + c> / sqrt(q): those of words (x, t) with one more coordinate, which
+    lie in a ball of radius sqrt(R^2 + t^2), so that a bound for these holds; t is chosen to make |A| R^2 small.
+    Without positions c does not matter, since it moves all scores of a row alike. With rotary positions A depends on
+    the distance of two words: |A| is its largest norm over n places, or over all rotations for n > 1024.
+    """
+    queries, keys = factors(layer, head)
+    shared = layer.heads // layer.key_heads
+    biases = (_bias(layer, "query", head), _bias(layer, "key", head // shared) if layer.rotary is not None else None)
+
+    def norm(t: float) -> float:
+        left, right = _root(queries, biases[0], t), _root(keys, biases[1], t)
+        return _largest(layer, left, right, n) / math.sqrt(len(queries))
+
+    if biases == (None, None):
+        return norm(1.0), radius
+    found = minimize_scalar(
+        lambda log: norm(math.exp(log)) * (radius**2 + math.exp(2 * log)),
+        bounds=(math.log(radius) - 6, math.log(radius) + 3),
+        method="bounded",
+        options={"xatol": 1e-2},
+    )
+    t = math.exp(float(found.x))
+    return norm(t), math.hypot(radius, t)
+
+
+def _bias(layer: Attention, name: str, head: int) -> Tensor | None:
+    """The part of a bias that belongs to a head; None where it is zero."""
+    bias = layer.bias(name)
+    if bias is None or not bool(bias.any()):
+        return None
+    size = len(bias) // (layer.heads if name == "query" else layer.key_heads)
+    return bias[head * size : (head + 1) * size].double()
+
+
+def _root(weight: Tensor, bias: Tensor | None, t: float) -> Tensor:
+    """A square L with L L^T = W W^T + b b^T / t^2: all that norms of products with (W, b / t) depend on."""
+    gram = weight @ weight.mT
+    if bias is not None:
+        gram = gram + torch.outer(bias, bias) / t**2
+    numbers, vectors = torch.linalg.eigh(gram)
+    root: Tensor = vectors * numbers.clamp_min(0).sqrt()
+    return root
+
+
+def _largest(layer: Attention, left: Tensor, right: Tensor, n: int) -> float:
+    """The largest norm of left^T T right over the rotations T between two of n places."""
+    if layer.rotary is None:
+        return float(torch.linalg.matrix_norm(left.mT @ right, ord=2))
+    if n > _OFFSETS:
+        norms = [float(torch.linalg.matrix_norm(part, ord=2)) for part in (left, right)]
+        return norms[0] * norms[1] * max(1.0, layer.rotary.scale**2)
+    places = torch.arange(1 - n, 1 if layer.causal else n)
+    start = layer.rotary.turn(left.mT[:, None], places[-1:] * 0)[:, 0]  # q size
+    turned = layer.rotary.turn(right.mT[:, None].expand(-1, len(places), -1), places)  # q places size
+    return float(torch.linalg.matrix_norm(turned.movedim(1, 0) @ start.mT, ord=2).max())

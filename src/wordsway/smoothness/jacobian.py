@@ -1,0 +1,247 @@
+"""Jacobians as linear operators: attention's in closed form, any other callable's by autograd.
+
+For a head with queries Q, keys K, values U, weights P = softmax(Q K^T / sqrt(q)) and output O = P U, a change dX moves
+the scores by dS = (dQ K^T + Q dK^T) / sqrt(q) and the output by
+
+    dO = (P o dS) U - diag(rowsum(P o dS)) O + P dU.
+
+For the adjoint, the row sums of P o (G U^T) are the products g_i . o_i, known before any n x n matrix is made:
+
+    T = P o (G U^T - rowsum(G o O)),   Q gets T K / sqrt(q),   K gets T^T Q / sqrt(q),   U gets P^T G.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from wordsway import memory
+from wordsway.errors import InputError
+from wordsway.maps.attention import NAMES, Attention
+
+_STORED = 2 * 10**9  # bytes of weights that are kept rather than computed again for each product
+_TILE = 4 * 2**20  # bytes of an n x n piece at a time: it should stay in the processor's cache
+_LONG_TILE = 32 * 2**20  # the same where the weights are computed again
+
+
+class Jacobian(Protocol):
+    """The derivative of a map at a batch of contexts, asked by products.
+
+    `inputs` and `outputs` are the shapes of what goes in and comes out, the batch first.
+    """
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    like: Tensor
+
+    def product(self, change: Tensor) -> Tensor:
+        """D_X f applied to a change of each context, (B, n, d) -> (B, ...)."""
+
+    def adjoint(self, change: Tensor) -> Tensor:
+        """Its transpose, (B, ...) -> (B, n, d)."""
+
+
+class AttentionJacobian:
+    """The Jacobian of softmax attention at contexts X, in closed form.
+
+    Parameters
+    ----------
+    layer : Attention
+        With softmax scores; heads, mask, biases, shared keys, rotary positions and output as they come.
+    X : Tensor (B, n, d)
+    store : bool or None
+        Whether the n x n weights are kept, or computed again in tiles for every product, so that memory stays O(n d).
+        None keeps them while they take less than 2 GB and half of what is free.
+
+    Notes
+    -----
+    A product or an adjoint costs 8 B n^2 d + 8 B n d^2 operations, a quarter of the first more where the weights are
+    not kept. The pieces of n x n matrices in use at any time take a few MB.
+    """
+
+    def __init__(self, layer: Attention, X: Tensor, store: bool | None = None) -> None:
+        if layer.score.name != "softmax":
+            raise InputError(f"the closed form is for softmax attention, got {layer.score.name} scores")
+        layer.check_width(X)
+        self.layer = layer
+        self.like = X.new_empty(0)
+        self._batch, self._n, _ = X.shape
+        size = self._batch * layer.heads * self._n**2 * X.element_size()
+        stored = size <= min(_STORED, memory.available() // 2) if store is None else store
+        queries, self._keys, self._values = (self._flat(part) for part in layer.project(X))  # BH n s
+        self._scale = 1 / math.sqrt(queries.shape[-1])
+        self._queries = self._scale * queries
+        self._budget = (_TILE if stored else _LONG_TILE) // X.element_size()
+        self._weights = queries.new_zeros(len(queries), self._n, self._n) if stored else None
+        self._levels = queries.new_empty(len(queries), self._n)  # log of the sum of exponentials of each row
+        self._mixed = self._mix()
+        self._values_one = torch.cat([self._values, torch.ones_like(self._values[..., :1])], dim=-1)
+        self._stack = _Stack.of(layer, X)
+        self.inputs = tuple(X.shape)
+        self.outputs = tuple(layer.join(self._by_batch(self._mixed)).shape)
+
+    def product(self, change: Tensor) -> Tensor:
+        """(B, n, d) -> (B, n, p)."""
+        queries, keys, values = (self._flat(part) for part in self._project(change))
+        left = torch.cat([self._scale * queries, self._queries], dim=-1)
+        right = torch.cat([self._keys, keys], dim=-1)
+        moved = torch.empty_like(self._mixed)
+        for heads, rows, seen in self._tiles():
+            weights = self._tile(heads, rows, seen)
+            shifts = (left[heads, rows] @ right[heads, seen].mT).mul_(weights)  # P o dS
+            mixed = shifts @ self._values_one[heads, seen]
+            mean = mixed[..., -1:] * self._mixed[heads, rows]
+            moved[heads, rows] = torch.baddbmm(mixed[..., :-1] - mean, weights, values[heads, seen])
+        return self.layer.join(self._by_batch(moved))
+
+    def adjoint(self, change: Tensor) -> Tensor:
+        """(B, n, p) -> (B, n, d)."""
+        pulled = self._flat(self.layer.split(change))
+        left = torch.cat([pulled, -(pulled * self._mixed).sum(-1, keepdim=True)], dim=-1)
+        queries = torch.empty_like(self._queries)
+        keys, values = torch.zeros_like(self._keys), torch.zeros_like(self._values)
+        for heads, rows, seen in self._tiles():
+            weights = self._tile(heads, rows, seen)
+            shifts = (left[heads, rows] @ self._values_one[heads, seen].mT).mul_(weights)
+            queries[heads, rows] = shifts @ self._keys[heads, seen]
+            keys[heads, seen] += shifts.mT @ self._queries[heads, rows]
+            values[heads, seen] += weights.mT @ pulled[heads, rows]
+        return self._pull(self._scale * queries, keys, values)
+
+    def _mix(self) -> Tensor:
+        """O = P U; keeps the levels of each row and, where asked, the weights."""
+        mixed = torch.empty_like(self._values)
+        for heads, rows, seen in self._tiles():
+            scores = self._scores(heads, rows, seen)
+            levels = scores.logsumexp(-1, keepdim=True)
+            weights = scores.sub_(levels).exp_()
+            self._levels[heads, rows] = levels.squeeze(-1)
+            if self._weights is not None:
+                self._weights[heads, rows, seen] = weights
+            mixed[heads, rows] = weights @ self._values[heads, seen]
+        return mixed
+
+    def _tiles(self) -> Iterator[tuple[slice, slice, slice]]:
+        """Pieces of the (heads, rows, columns) of all weights; columns that no row of a piece sees are left out."""
+        total, n = self._queries.shape[:2]
+        together = max(1, min(total, self._budget // n**2))
+        count = max(1, min(n, self._budget // n))
+        for head in range(0, total, together):
+            for row in range(0, n, count):
+                end = min(n, row + count)
+                yield slice(head, head + together), slice(row, end), slice(0, end if self.layer.causal else n)
+
+    def _tile(self, heads: slice, rows: slice, seen: slice) -> Tensor:
+        """A piece of the weights P."""
+        if self._weights is not None:
+            return self._weights[heads, rows, seen]
+        return self._scores(heads, rows, seen).sub_(self._levels[heads, rows, None]).exp_()
+
+    def _scores(self, heads: slice, rows: slice, seen: slice) -> Tensor:
+        scores = self._queries[heads, rows] @ self._keys[heads, seen].mT
+        if self.layer.causal:
+            places = torch.arange(self._n, device=scores.device)
+            scores.masked_fill_(places[seen] > places[rows, None], -torch.inf)
+        return scores
+
+    def _project(self, change: Tensor) -> Iterator[Tensor]:
+        if self._stack is None:
+            return (self.layer.apply(name, change) for name in NAMES)
+        return (self.layer.by_head(name, part) for name, part in self._stack.split(change))
+
+    def _pull(self, *changes: Tensor) -> Tensor:
+        parts = (self._by_batch(part) for part in changes)
+        if self._stack is None:
+            pulled = [self.layer.pull(name, part) for name, part in zip(NAMES, parts, strict=True)]
+            return pulled[0] + pulled[1] + pulled[2]
+        return self._stack.join([self.layer.from_heads(name, part) for name, part in zip(NAMES, parts, strict=True)])
+
+    @staticmethod
+    def _flat(parts: Tensor) -> Tensor:
+        """(B, H, n, s) -> (B H, n, s)."""
+        return parts.flatten(0, 1).contiguous()
+
+    def _by_batch(self, parts: Tensor) -> Tensor:
+        return parts.reshape(self._batch, -1, *parts.shape[1:])
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """All three projections as one matrix, so that each product with them is one."""
+
+    weight: Tensor
+    sizes: list[int]
+
+    @classmethod
+    def of(cls, layer: Attention, like: Tensor) -> _Stack | None:
+        """None where one of them is the identity."""
+        given = [weight.to(like) for name in NAMES if (weight := layer.weight(name)) is not None]
+        return cls(torch.cat(given), [len(part) for part in given]) if len(given) == len(NAMES) else None
+
+    def split(self, rows: Tensor) -> Iterator[tuple[str, Tensor]]:
+        return zip(NAMES, torch.split(rows @ self.weight.mT, self.sizes, dim=-1), strict=True)
+
+    def join(self, parts: list[Tensor]) -> Tensor:
+        return torch.cat(parts, dim=-1) @ self.weight
+
+
+class AutogradJacobian:
+    """The Jacobian of any differentiable callable at contexts X (B, n, d), one at a time unless it is `batched`.
+
+    Cost: a product is a forward pass with its tangent, an adjoint a backward pass.
+    """
+
+    def __init__(self, function: Callable[[Tensor], Tensor], X: Tensor) -> None:
+        batched = bool(getattr(function, "batched", False))
+        self._map = function if batched else lambda contexts: torch.stack([function(one) for one in contexts])
+        self._contexts = X
+        self.like = X.new_empty(0)
+        value, self._backward = _with_backward(self._map, X)
+        if not value.is_floating_point() or value.shape[0] != len(X):
+            raise InputError(f"a map must return real features of each context, got {value.dtype} {tuple(value.shape)}")
+        self.inputs = tuple(X.shape)
+        self.outputs = tuple(value.shape)
+
+    def product(self, change: Tensor) -> Tensor:
+        return tangent(self._map, self._contexts, change).detach()
+
+    def adjoint(self, change: Tensor) -> Tensor:
+        pulled: Tensor = self._backward(change)[0]
+        return pulled.detach()
+
+
+def _with_backward(function: Callable[[Tensor], Tensor], X: Tensor) -> tuple[Tensor, Callable[[Tensor], Any]]:
+    """The value at X, and the backward pass from it as a function."""
+    found: Any = torch.func.vjp(function, X)
+    return found[0], found[1]
+
+
+def tangent(function: Callable[[Tensor], Tensor], X: Tensor, change: Tensor) -> Tensor:
+    """The derivative of a function at X along a change, itself differentiable in X.
+
+    Forward-mode differentiation; where an operation has no rule for that, the transpose of the backward pass.
+    """
+    try:
+        with warnings.catch_warnings():  # torch's own forward rules use what torch deprecates
+            warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
+            moved: Tensor = torch.func.jvp(function, (X,), (change,))[1]
+    except (NotImplementedError, RuntimeError) as error:
+        if "forward" not in str(error):
+            raise
+        value, backward = _with_backward(function, X)
+        moved = _with_backward(lambda pulled: backward(pulled)[0], torch.zeros_like(value))[1](change)[0]
+    return moved
+
+
+def jacobian_of(layer: Callable[[Tensor], Tensor], X: Tensor, store: bool | None = None) -> Jacobian:
+    """The Jacobian of a layer at contexts X (B, n, d): in closed form where it is softmax attention."""
+    attention = getattr(layer, "attention", layer)
+    if isinstance(attention, Attention) and attention.score.name == "softmax":
+        return AttentionJacobian(attention, X, store)
+    return AutogradJacobian(layer, X)

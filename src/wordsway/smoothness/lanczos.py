@@ -1,0 +1,150 @@
+"""The largest singular value of a linear operator by Golub-Kahan-Lanczos, a batch of operators at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from wordsway.errors import NumericalError
+from wordsway.seeds import generator
+from wordsway.smoothness.jacobian import Jacobian
+
+_BASIS = 24  # vectors kept on each side before a restart
+_KEPT = 6  # of them after it
+
+
+@dataclass(frozen=True, eq=False)
+class Triplets:
+    """Singular triplets of a batch of operators: J right = value left, |J^T left - value right| = residual.
+
+    Attributes
+    ----------
+    values, residuals : Tensor (B,)
+        No value exceeds the largest singular value, and some singular value lies within the residual of it.
+    left, right : Tensor (B, ...)
+        Unit vectors, of the shapes of outputs and inputs.
+    products : Tensor (B,)
+        Products and adjoints that each took.
+    converged : Tensor (B,)
+    """
+
+    values: Tensor
+    residuals: Tensor
+    left: Tensor
+    right: Tensor
+    products: Tensor
+    converged: Tensor
+
+
+def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int = 0) -> Triplets:
+    """The largest singular value of each operator of a batch, with its vectors.
+
+    Golub-Kahan-Lanczos bidiagonalisation from a random vector, the same for all, with full reorthogonalisation on both
+    sides and thick restarts. An operator is done when its residual is at most `tolerance` times its value: then its
+    numbers are taken, while the others go on.
+
+    Parameters
+    ----------
+    operator : Jacobian
+    tolerance : float
+    products : int
+        At most so many products and adjoints together, at least 2.
+
+    Notes
+    -----
+    Cost: the products, and O(25 size) for each to make it orthogonal; memory for 49 vectors.
+    """
+    basis = _Basis(operator, seed)
+    batch, like = operator.inputs[0], operator.like
+    values, residuals = like.new_zeros(batch), like.new_full((batch,), math.inf)
+    left, right = like.new_zeros(operator.outputs), like.new_zeros(operator.inputs)
+    counts = torch.zeros(batch, dtype=torch.int64)
+    converged = torch.zeros(batch, dtype=torch.bool)
+    for spent in range(2, products + 1, 2):
+        beta = basis.step()
+        if not torch.isfinite(beta).all():
+            raise NumericalError("the Jacobian is not finite at this context: rescale the context or the layer")
+        rows, sizes, columns = basis.decompose()
+        gaps = beta * rows[:, -1, 0].abs()
+        done = gaps <= tolerance * sizes[:, 0]
+        taken = ~converged & (done.cpu() | (spent + 2 > products))
+        for number in taken.nonzero().flatten().tolist():
+            values[number], residuals[number] = sizes[number, 0], gaps[number]
+            left[number], right[number] = basis.vectors(number, rows, columns)
+            counts[number], converged[number] = spent, bool(done[number])
+        if converged.all():
+            break
+        if basis.full():
+            basis.restart(rows, sizes, columns)
+    return Triplets(values, residuals, left, right, counts, converged)
+
+
+class _Basis:
+    """Orthonormal vectors of a batch: J V = U M and J^T U = V M^T + beta v e^T, with M upper triangular.
+
+    V has one vector more than U, the v from which the next step starts.
+    """
+
+    def __init__(self, operator: Jacobian, seed: int) -> None:
+        self.operator, self.count = operator, 0
+        batch, like = operator.inputs[0], operator.like
+        draw = torch.randn(operator.inputs[1:], generator=generator(seed, "lanczos"), dtype=torch.float64).flatten()
+        self.right = like.new_zeros(batch, _BASIS + 1, draw.numel())
+        self.left = like.new_zeros(batch, _BASIS, math.prod(operator.outputs[1:]))
+        self.small = like.new_zeros(batch, _BASIS, _BASIS)  # M
+        self.right[:, 0] = (draw / torch.linalg.vector_norm(draw)).to(like)
+
+    def step(self) -> Tensor:
+        """One product and one adjoint; returns beta, (B,)."""
+        k, batch = self.count, len(self.right)
+        moved = self.operator.product(self.right[:, k].reshape(self.operator.inputs)).reshape(batch, -1)
+        moved, self.small[:, :k, k] = _orthogonal(moved, self.left[:, :k])
+        self.left[:, k], self.small[:, k, k] = _unit(moved)
+        back = self.operator.adjoint(self.left[:, k].reshape(self.operator.outputs)).reshape(batch, -1)
+        back, _ = _orthogonal(back, self.right[:, : k + 1])
+        self.right[:, k + 1], beta = _unit(back)
+        self.count = k + 1
+        return beta
+
+    def decompose(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Singular vectors and values of M, (B, k, k), (B, k), (B, k, k), the vectors in columns."""
+        rows, sizes, columns = torch.linalg.svd(self.small[:, : self.count, : self.count])
+        return rows, sizes, columns.mT
+
+    def vectors(self, number: int, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+        """The leading singular vectors of one operator."""
+        left = rows[number, :, 0] @ self.left[number, : self.count]
+        right = columns[number, :, 0] @ self.right[number, : self.count]
+        return left.reshape(self.operator.outputs[1:]), right.reshape(self.operator.inputs[1:])
+
+    def full(self) -> bool:
+        return self.count == _BASIS
+
+    def restart(self, rows: Tensor, sizes: Tensor, columns: Tensor) -> None:
+        """Keep the best directions and the vector where the next step starts (a thick restart)."""
+        start = self.right[:, self.count].clone()
+        self.right[:, :_KEPT] = columns[..., :_KEPT].mT @ self.right[:, : self.count]
+        self.left[:, :_KEPT] = rows[..., :_KEPT].mT @ self.left
+        self.right[:, _KEPT] = start
+        self.small.zero_()
+        self.small[:, range(_KEPT), range(_KEPT)] = sizes[:, :_KEPT]
+        self.count = _KEPT
+
+
+def _orthogonal(vectors: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
+    """Vectors (B, size) without their part in a basis (B, k, size), taken out twice, and its coefficients (B, k)."""
+    total = vectors.new_zeros(basis.shape[:2])
+    for _ in range(2):
+        parts = basis @ vectors[..., None]  # B k 1
+        vectors = vectors - (basis.mT @ parts)[..., 0]
+        total += parts[..., 0]
+    return vectors, total
+
+
+def _unit(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Vectors of length 1 and their lengths; where the length is 0 so is the vector."""
+    lengths = torch.linalg.vector_norm(vectors, dim=-1)
+    return vectors / lengths.clamp_min(torch.finfo(lengths.dtype).tiny)[:, None], lengths

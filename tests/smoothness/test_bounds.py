@@ -1,0 +1,268 @@
+"""Bounds on attention's Lipschitz constant: lower <= measured at adversarial contexts <= upper, for any layer."""
+
+import itertools
+import json
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from smoothness.layers import VARIANTS, D, Variant, explicit, normal
+from wordsway import Attention, InputError, NumericalError, RandomAttention
+from wordsway.smoothness import adversarial_context, lipschitz_bounds, local_lipschitz
+from wordsway.smoothness.heads import directions, factors, spread
+
+heads = st.builds(
+    lambda seed, d, size, scale, given, causal: _head(seed, d, size, scale, given, causal),
+    st.integers(0, 10**6),
+    st.integers(2, 5),
+    st.integers(1, 5),
+    st.floats(0.1, 2.0),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+def _head(seed: int, d: int, size: int, scale: float, given: bool, causal: bool) -> Attention:
+    draw = normal(seed, scale)
+    return Attention(draw(size, d), draw(size, d), draw(3, d) if given else None, causal=causal)
+
+
+def _inside(draw: normal, n: int, d: int, radius: float) -> Tensor:
+    X = draw(n, d)
+    lengths = torch.rand(n, 1, generator=draw.generator, dtype=torch.float64) ** (1 / d)
+    return radius * lengths * torch.nn.functional.normalize(X, dim=-1)
+
+
+@settings(max_examples=80, deadline=None)
+@given(heads, st.floats(0.2, 3.0), st.integers(2, 12))
+def test_the_constant_of_a_head_lies_between_its_bounds(layer: Attention, radius: float, n: int) -> None:
+    bounds = lipschitz_bounds(layer, n, radius)
+    if directions(layer, 0):
+        found = adversarial_context(layer, n, radius)
+        assert bool((found.context.norm(dim=-1) <= radius * (1 + 1e-12)).all())
+        best = max(
+            local_lipschitz(layer, one.context(n, radius), 1e-8).value for one in directions(layer, 0)
+        )  # the best direction for the bound need not be the steepest
+        assert bounds.lower is not None
+        assert bounds.lower <= best * (1 + 1e-6)
+        assert found.lipschitz.value <= bounds.upper * (1 + 1e-9)
+    anywhere = local_lipschitz(layer, _inside(normal(n), n, layer.d or 1, radius))
+    assert anywhere.value <= bounds.upper * (1 + 1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(VARIANTS), st.integers(0, 10**6), st.floats(0.1, 1.5), st.floats(0.2, 3.0), st.integers(1, 9))
+def test_upper_bounds_hold_for_every_kind_of_layer(
+    variant: Variant, seed: int, scale: float, radius: float, n: int
+) -> None:
+    layer = variant.layer(seed, scale)
+    X = _inside(normal(seed + 1), n, D, radius)
+    value = float(torch.linalg.svdvals(explicit(layer, X))[0])
+    for bound in lipschitz_bounds(layer, n, radius).all:
+        if bound.kind == "upper":
+            assert bound.value is not None
+            assert value <= bound.value * (1 + 1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(heads, st.floats(0.2, 3.0), st.integers(1, 300))
+def test_the_covariance_bound_is_never_above_the_discrete_one(layer: Attention, radius: float, n: int) -> None:
+    bounds = lipschitz_bounds(layer, n, radius)
+    assert (bounds["covariance"].value or 0) <= (bounds["discrete"].value or 0)
+    assert (bounds["first word"].value or 0) >= (bounds["adversarial"].value or 0) * (1 - 1e-9) or n < 2 or layer.causal
+
+
+def test_the_formulas_by_hand() -> None:
+    """A = -I / 2 in one dimension of four words, V = 2: every number can be worked out."""
+    layer = Attention([[-0.5]], [[1.0]], [[2.0]])
+    n, R, a = 4, 2.0, 0.5 * 4
+    bounds = lipschitz_bounds(layer, n, R)
+    assert bounds["discrete"].value == pytest.approx(math.sqrt(3) * 2 * math.sqrt(a**2 * 17 + 4))
+    assert bounds["covariance"].value == pytest.approx(2 * (2 + a * 3))
+    assert bounds["mean field"].value == pytest.approx(2 * (1 + 3 * a) * math.exp(2 * a))
+    weight = 1 / (1 + 3 * math.exp(-2 * 4 * 0.5))
+    assert bounds["adversarial"].value == pytest.approx(2 * math.sqrt(3) * weight)
+    assert bounds["first word"].value == pytest.approx(2 * math.sqrt(3) * weight * (1 + 4 * (1 - weight)))
+    assert bounds["many words"].value is None  # n is below exp(2 gamma R^2) = 55
+    assert lipschitz_bounds(layer, 60, R)["many words"].value == pytest.approx(2 * 0.25 * 4 * math.exp(2))
+    assert bounds.upper == bounds["covariance"].value
+    assert bounds.lower == bounds["first word"].value
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_first_word_bound_is_a_block_of_the_jacobian(causal: bool) -> None:
+    draw = normal(3)
+    layer = Attention(draw(4, 4), draw(4, 4), draw(3, 4), causal=causal)
+    n, R = 6, 0.7
+    blocks = [
+        explicit(layer, one.context(n, R)).reshape(n, 3, n, 4)[1:, :, 0].reshape(-1, 4) for one in directions(layer, 0)
+    ]
+    norms = [float(torch.linalg.matrix_norm(block, ord=2)) for block in blocks]
+    assert lipschitz_bounds(layer, n, R)["first word"].value == pytest.approx(max(norms), rel=1e-9)
+
+
+def test_adversarial_constants_grow_like_the_root_of_n() -> None:
+    layer = RandomAttention(17, seed=1)
+    values = [adversarial_context(layer, n, 8.0).lipschitz.value for n in (40, 160, 640)]
+    slopes = [math.log(later / sooner, 4) for sooner, later in itertools.pairwise(values)]
+    assert slopes == pytest.approx([0.5, 0.5], abs=0.05)
+
+
+def test_masked_averages_exceed_the_mean_field_bound_without_its_factor() -> None:
+    """A = 0 and V = I: two words average to (x_1, (x_1 + x_2) / 2), which stretches by 1.144; many words by up to 2."""
+    layer = Attention([[0.0]], [[0.0]], causal=True)
+    assert local_lipschitz(layer, [[0.1], [0.2]]).value == pytest.approx(1.144, abs=1e-3)
+    assert local_lipschitz(layer, torch.ones(3000, 1, dtype=torch.float64), 1e-3).value > 1.6
+    assert lipschitz_bounds(layer, 3000, 1.0)["mean field"].value == 2
+    assert lipschitz_bounds(Attention([[0.0]], [[0.0]]), 3000, 1.0)["mean field"].value == 1
+
+
+def test_heads_of_a_layer_are_summed_or_joined_whichever_is_less() -> None:
+    draw = normal(5)
+    query, key, value, output = draw(6, 4), draw(6, 4), draw(6, 4), draw(4, 6)
+    layer = Attention(query, key, value, heads=3, output=output)
+    single = [
+        Attention(query[part], key[part], value[part], output=output[:, part])
+        for part in (slice(2 * head, 2 * head + 2) for head in range(3))
+    ]
+    whole, parts = lipschitz_bounds(layer, 5, 1.3), [lipschitz_bounds(one, 5, 1.3) for one in single]
+    for name in ("discrete", "mean field"):
+        assert whole[name].value == pytest.approx(sum(part[name].value or 0 for part in parts))
+    assert (whole["covariance"].value or 0) <= sum(part["covariance"].value or 0 for part in parts) * (1 + 1e-12)
+    assert whole.lower is None
+    assert "adversarial_context" in whole["adversarial"].assumes
+
+
+def test_biases_and_positions_are_as_large_as_they_must_be() -> None:
+    """|A| R^2 with the lifted coordinate bounds every score difference there can be."""
+    layer = Variant(biases=True, rotary=True, shared=True).layer(2)
+    draw, n, R = normal(6), 5, 1.5
+    for head in range(layer.heads):
+        size, reach = spread(layer, head, n, R)
+        X = _inside(draw, n, D, R)
+        queries, keys, _ = layer.project(X)
+        scores = layer.scores(queries, keys)[head]
+        assert float(scores.abs().max()) <= size * reach**2 * (1 + 1e-9)
+        assert size >= float(torch.linalg.matrix_norm(factors(layer, head)[1].mT @ factors(layer, head)[0], ord=2)) / 2
+
+
+def test_many_rotary_places_fall_back_to_the_product_of_norms(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = Variant(rotary=True).layer()
+    exact, _ = spread(layer, 0, 6, 1.0)
+    monkeypatch.setattr("wordsway.smoothness.heads._OFFSETS", 5)
+    rough, _ = spread(layer, 0, 6, 1.0)
+    assert exact <= rough
+    norms = [float(torch.linalg.matrix_norm(part, ord=2)) for part in factors(layer, 0)]
+    assert rough == pytest.approx(norms[0] * norms[1] / 2)
+
+
+def test_a_zero_bias_changes_nothing() -> None:
+    plain = Variant().layer()
+    assert plain.query is not None
+    zero = torch.zeros(len(plain.query), dtype=torch.float64)
+    biased = Attention(plain.query, plain.key, plain.value, heads=plain.heads, query_bias=zero)
+    assert lipschitz_bounds(biased, 7, 1.0).upper == lipschitz_bounds(plain, 7, 1.0).upper
+
+
+def test_overflow_is_infinite_and_not_in_json() -> None:
+    bounds = lipschitz_bounds(RandomAttention(4), 10, 100.0)
+    assert bounds["mean field"].value == math.inf
+    told = json.loads(json.dumps(bounds.to_dict(), allow_nan=False))
+    assert told["upper"] == bounds.upper
+    assert {"name", "kind", "value", "source", "assumes"} == set(told["bounds"][0])
+
+
+# Adversarial contexts
+
+
+def test_the_construction() -> None:
+    layer = Attention([[-1.0, 0.0], [0.0, 3.0]], torch.eye(2))
+    found = {one.kind: one for one in directions(layer, 0)}
+    root = math.sqrt(2)
+    assert found["opposite"].gamma == pytest.approx(1 / root)
+    assert found["half"].gamma == pytest.approx(3 / 8 / root)
+    assert found["opposite"].context(3, 5.0).abs().tolist() == [[5, 0]] * 3
+    assert found["half"].context(3, 4.0).abs().tolist() == [[0, 4], [0, 2], [0, 2]]
+    first, second, _ = found["opposite"].context(3, 5.0)
+    assert torch.equal(first, -second)
+
+
+def test_low_rank_heads_have_the_eigenvectors_of_the_whole_matrix() -> None:
+    draw = normal(7)
+    layer = Attention(draw(3, 8), draw(3, 8))
+    queries, keys = factors(layer, 0)
+    for one in directions(layer, 0):
+        A = keys.mT @ queries / math.sqrt(3)
+        torch.testing.assert_close(A @ one.vector, one.eigenvalue * one.vector)
+
+
+def test_the_best_head_is_taken_unless_one_is_named() -> None:
+    layer = Variant(output=True).layer(3)
+    best = adversarial_context(layer, 8, 2.0)
+    by_head = []
+    for head in range(layer.heads):
+        try:
+            by_head.append(adversarial_context(layer, 8, 2.0, head=head))
+        except NumericalError:
+            continue
+    assert best.lipschitz.value == pytest.approx(max(one.lipschitz.value for one in by_head), rel=1e-5)
+    assert best.head in [one.head for one in by_head]
+
+
+@pytest.mark.parametrize("variant", [Variant(), Variant(True, True, True, True, True)], ids=str)
+def test_climbing_only_raises_the_constant_and_stays_in_the_ball(variant: Variant) -> None:
+    layer = variant.layer(4)
+    start = adversarial_context(layer, 6, 2.0)
+    higher = adversarial_context(layer, 6, 2.0, steps=30)
+    assert higher.steps > 0
+    assert higher.lipschitz.value > 1.05 * start.lipschitz.value
+    assert bool((higher.context.norm(dim=-1) <= 2.0 * (1 + 1e-12)).all())
+    assert higher.lipschitz.value <= lipschitz_bounds(layer, 6, 2.0).upper
+    told = json.loads(json.dumps(higher.to_dict(), allow_nan=False))
+    assert told["steps"] == higher.steps
+
+
+ROTATION = Attention([[0.0, -1.0], [1.0, 0.0]], torch.eye(2))
+
+
+def test_without_a_real_eigenvalue_there_is_no_lower_bound() -> None:
+    bounds = lipschitz_bounds(ROTATION, 5, 1.0)
+    assert bounds.lower is None
+    assert bounds["adversarial"].assumes == "A has no real eigenvalue, so it does not apply"
+    with pytest.raises(NumericalError, match="no head has a real eigenvalue of A"):
+        adversarial_context(ROTATION, 5, 1.0)
+
+
+def test_one_word_has_no_lower_bound() -> None:
+    assert lipschitz_bounds(RandomAttention(4), 1, 1.0).lower is None
+    with pytest.raises(InputError, match="n must be at least 2, one word and others that look at it, got 1"):
+        adversarial_context(RandomAttention(4), 1, 1.0)
+
+
+@pytest.mark.parametrize("function", [lipschitz_bounds, adversarial_context])
+@pytest.mark.parametrize(
+    ("layer", "n", "radius", "said"),
+    [
+        (RandomAttention(4), 0, 1.0, "n must be an integer >= 1, got 0"),
+        (RandomAttention(4), 5, 0.0, "radius must be a finite number > 0, got 0.0"),
+        (RandomAttention(4), 5, -1.0, "radius must be a finite number > 0, got -1.0"),
+        (RandomAttention(4), 5, math.inf, "radius must be a finite number > 0, got inf"),
+        (RandomAttention(4, score="relu"), 5, 1.0, "known for softmax attention, got relu scores"),
+        (torch.tanh, 5, 1.0, "known for softmax attention, got builtin_function_or_method"),
+        (Attention(None, None), 5, 1.0, "dimension of a word must be known"),
+    ],
+)
+def test_bad_input_is_one_clear_line(function: object, layer: object, n: int, radius: float, said: str) -> None:
+    with pytest.raises(InputError, match=said) as caught:
+        function(layer, n, radius)  # type: ignore[operator]
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("head", [-1, 4])
+def test_an_unknown_head_is_refused(head: int) -> None:
+    with pytest.raises(InputError, match=f"head must be from 0 to 3, got {head}"):
+        adversarial_context(Variant().layer(), 5, 1.0, head=head)

@@ -1,0 +1,160 @@
+"""Closed-form Jacobians of attention against autograd, for every kind of layer."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from smoothness.layers import VARIANTS, D, Variant, explicit, normal
+from wordsway import Attention, InputError, RandomAttention
+from wordsway.smoothness import AttentionJacobian, AutogradJacobian, jacobian_of
+from wordsway.smoothness.jacobian import Jacobian
+
+N, BATCH = 7, 3
+
+
+def dense(operator: Jacobian) -> Tensor:
+    """The matrices of an operator by its products with unit vectors, (B, outputs, inputs)."""
+    batch, *shape = operator.inputs
+    size = torch.Size(shape).numel()
+    columns = []
+    for place in range(size):
+        unit = torch.zeros(batch, size, dtype=operator.like.dtype)
+        unit[:, place] = 1
+        columns.append(operator.product(unit.reshape(operator.inputs)).reshape(batch, -1))
+    return torch.stack(columns, dim=-1)
+
+
+@pytest.mark.parametrize("store", [True, False], ids=["stored", "tiled"])
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_products_are_those_of_autograd(variant: Variant, store: bool) -> None:
+    layer, draw = variant.layer(), normal(1)
+    X = draw(BATCH, N, D)
+    ours, plain = AttentionJacobian(layer, X, store), AutogradJacobian(layer, X)
+    assert (ours.inputs, ours.outputs) == (plain.inputs, plain.outputs)
+    change, back = draw(*ours.inputs), draw(*ours.outputs)
+    torch.testing.assert_close(ours.product(change), plain.product(change), rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(ours.adjoint(back), plain.adjoint(back), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("variant", VARIANTS[::3], ids=str)
+def test_the_adjoint_is_the_transpose(variant: Variant) -> None:
+    draw = normal(2)
+    operator = AttentionJacobian(variant.layer(scale=1.0), draw(BATCH, N, D))
+    change, back = draw(*operator.inputs), draw(*operator.outputs)
+    left = (operator.product(change) * back).flatten(1).sum(-1)
+    right = (change * operator.adjoint(back)).flatten(1).sum(-1)
+    torch.testing.assert_close(left, right, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("variant", VARIANTS[::5], ids=str)
+def test_the_matrix_is_the_jacobian(variant: Variant) -> None:
+    layer, X = variant.layer(), normal(3)(2, 4, D)
+    expected = torch.stack([explicit(layer, one) for one in X])
+    torch.testing.assert_close(dense(AttentionJacobian(layer, X)), expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("variant", [Variant(), Variant(causal=True), Variant(True, True, True, True, True)], ids=str)
+def test_tiles_of_any_size_give_the_same(variant: Variant, store: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, draw = variant.layer(), normal(4)
+    X = draw(2, N, D)
+    whole = AttentionJacobian(layer, X, store)
+    change, back = draw(*whole.inputs), draw(*whole.outputs)
+    for size in (1, 3 * N, N * N, 3 * N * N):  # numbers: some rows, one head, some heads
+        for name in ("_TILE", "_LONG_TILE"):
+            monkeypatch.setattr(f"wordsway.smoothness.jacobian.{name}", 8 * size)
+        pieces = AttentionJacobian(layer, X, store)
+        torch.testing.assert_close(pieces.product(change), whole.product(change), rtol=1e-11, atol=1e-12)
+        torch.testing.assert_close(pieces.adjoint(back), whole.adjoint(back), rtol=1e-11, atol=1e-12)
+
+
+def test_masked_layers_are_block_lower_triangular() -> None:
+    matrix = dense(AttentionJacobian(Variant(causal=True).layer(), normal(5)(1, N, D)))[0]
+    blocks = matrix.reshape(N, -1, N, D).abs().amax((1, 3))  # what row i hears of word j
+    assert torch.equal(blocks > 0, torch.ones(N, N).tril().bool())
+
+
+def test_scores_in_the_thousands_are_stable() -> None:
+    layer, X = Variant().layer(scale=8.0), normal(6, 3.0)(1, N, D)
+    for store in (True, False):
+        operator = AttentionJacobian(layer, X, store)
+        assert torch.isfinite(operator.product(torch.ones(1, N, D, dtype=torch.float64))).all()
+        torch.testing.assert_close(dense(operator)[0], explicit(layer, X[0]), rtol=1e-7, atol=1e-7)
+
+
+def test_no_n_by_n_matrix_is_kept_when_told_so() -> None:
+    operator = AttentionJacobian(Variant().layer(), normal(7)(1, 40, D), store=False)
+    largest = max(value.numel() for value in vars(operator).values() if isinstance(value, Tensor))
+    assert largest < 40 * 40
+
+
+def test_single_precision_stays_single() -> None:
+    layer, X = Variant(biases=True).layer(), normal(8)(2, N, D)
+    single = AttentionJacobian(layer, X.float())
+    change = normal(9)(2, N, D)
+    got = single.product(change.float())
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got.double(), AttentionJacobian(layer, X).product(change), rtol=1e-4, atol=1e-4)
+
+
+def test_which_jacobian_a_layer_has() -> None:
+    X = normal(10)(1, N, D)
+    assert isinstance(jacobian_of(RandomAttention(D), X), AttentionJacobian)
+    assert isinstance(jacobian_of(Variant().layer(), X), AttentionJacobian)
+    assert isinstance(jacobian_of(RandomAttention(D, score="relu"), X), AutogradJacobian)
+    assert isinstance(jacobian_of(torch.tanh, X), AutogradJacobian)
+
+
+def test_other_scores_have_no_closed_form() -> None:
+    with pytest.raises(InputError, match="the closed form is for softmax attention, got relu scores"):
+        AttentionJacobian(Attention(None, None, score="relu"), normal(0)(1, N, D))
+
+
+def test_a_context_of_the_wrong_width_is_refused() -> None:
+    with pytest.raises(InputError, match=f"reads words of d={D}, got a context of d=5"):
+        AttentionJacobian(Variant().layer(), normal(0)(1, N, 5))
+
+
+# Any callable
+
+
+class Bend(torch.autograd.Function):
+    """x^3 with a backward rule only: forward-mode differentiation is refused."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x**3
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        return 3 * x**2 * gradient
+
+
+def test_a_callable_takes_one_context_at_a_time_unless_it_is_batched() -> None:
+    seen = []
+
+    def mean(X: Tensor) -> Tensor:
+        seen.append(X.ndim)
+        return torch.sin(X).mean(0)
+
+    X = normal(11)(BATCH, N, D)
+    operator = AutogradJacobian(mean, X)
+    assert operator.outputs == (BATCH, D)
+    change = normal(12)(BATCH, N, D)
+    torch.testing.assert_close(operator.product(change), (torch.cos(X) * change).mean(1))
+    torch.testing.assert_close(operator.adjoint(X[:, 0]), torch.cos(X) * X[:, :1] / N)
+    assert set(seen) == {2}
+
+
+def test_operations_without_a_forward_rule_are_differentiated_backward_twice() -> None:
+    X = normal(13)(2, 3, D)
+    operator = AutogradJacobian(Bend.apply, X)
+    torch.testing.assert_close(operator.product(X), 3 * X**3)
+    torch.testing.assert_close(operator.adjoint(X), 3 * X**3)

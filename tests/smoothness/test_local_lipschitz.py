@@ -1,0 +1,183 @@
+"""Local Lipschitz constants against full decompositions, and what their records say."""
+
+import json
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from scipy.sparse.linalg import LinearOperator, svds
+from torch import Tensor
+
+from smoothness.layers import VARIANTS, D, Variant, explicit, normal
+from wordsway import Attention, InputError, NumericalError, RandomAttention, gaussian_context
+from wordsway.smoothness import AttentionJacobian, local_lipschitz, local_lipschitz_many
+from wordsway.smoothness.lanczos import top_triplets
+
+Array = npt.NDArray[np.float64]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_the_constant_is_the_norm_of_the_jacobian(variant: Variant) -> None:
+    layer, X = variant.layer(), normal(1)(5, D)
+    found = local_lipschitz(layer, X, tolerance=1e-9)
+    assert found.converged
+    assert found.value == pytest.approx(float(torch.linalg.svdvals(explicit(layer, X))[0]), rel=1e-9)
+
+
+def test_scipy_agrees_on_a_larger_layer() -> None:
+    layer = RandomAttention(32, seed=2)
+    X = gaussian_context(60, 32, seed=3)
+    operator = AttentionJacobian(layer.attention, X[None])
+
+    def product(x: Array) -> Array:
+        return operator.product(torch.from_numpy(x).reshape(1, 60, 32)).numpy().ravel()
+
+    def adjoint(x: Array) -> Array:
+        return operator.adjoint(torch.from_numpy(x).reshape(1, 60, 32)).numpy().ravel()
+
+    size = X.numel()
+    whole = LinearOperator((size, size), matvec=product, rmatvec=adjoint, dtype=np.float64)
+    oracle = svds(whole, k=1, return_singular_vectors=False)
+    found = local_lipschitz(layer, X)
+    assert found.value == pytest.approx(float(oracle[0]), rel=1e-6)
+    assert found.value <= float(oracle[0]) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-8])
+def test_the_witness_and_the_residual_are_what_they_say(tolerance: float) -> None:
+    layer, X = Variant(causal=True, biases=True, output=True).layer(), normal(4)(9, D)
+    found = local_lipschitz(layer, X, tolerance)
+    matrix = explicit(layer, X)
+    assert float(found.left.norm()) == pytest.approx(1)
+    assert float(found.right.norm()) == pytest.approx(1)
+    torch.testing.assert_close(matrix @ found.right.ravel(), found.value * found.left.ravel())
+    rest = matrix.mT @ found.left.ravel() - found.value * found.right.ravel()
+    assert float(rest.norm()) == pytest.approx(found.residual, abs=1e-10)
+    assert found.residual <= tolerance * found.value
+
+
+def test_moving_along_the_witness_is_that_steep() -> None:
+    layer, X = RandomAttention(8), gaussian_context(10, 8, seed=1)
+    found = local_lipschitz(layer, X, 1e-8)
+    step = 1e-6
+    moved = layer(X + step * found.right) - layer(X - step * found.right)
+    assert float(moved.norm()) / (2 * step) == pytest.approx(found.value, rel=1e-7)
+
+
+def test_restarts_reach_the_same_value() -> None:
+    """A spectrum so flat that one basis is not enough."""
+    size = 400
+    spectrum = torch.linspace(1, 0.9, size, dtype=torch.float64)
+    found = local_lipschitz(lambda X: X * spectrum, torch.ones(1, size, dtype=torch.float64), 1e-8, products=4000)
+    assert found.converged
+    assert found.products > 2 * 24  # more than one basis
+    assert found.value == pytest.approx(1, rel=1e-10)
+    assert float(found.right.abs().argmax()) == 0
+
+
+def test_each_of_a_batch_is_what_it_is_alone() -> None:
+    layer = Variant(output=True).layer()
+    contexts = normal(5)(4, 6, D) * torch.tensor([0.1, 1.0, 2.0, 4.0], dtype=torch.float64)[:, None, None]
+    batch = local_lipschitz_many(layer, contexts)
+    alone = [local_lipschitz(layer, X) for X in contexts]
+    assert len({one.products for one in alone}) > 1  # some stop before others
+    for one, other in zip(batch, alone, strict=True):
+        assert (one.products, one.status) == (other.products, other.status)
+        assert one.value == pytest.approx(other.value, rel=1e-12)
+        torch.testing.assert_close(one.right, other.right, atol=1e-6, rtol=1e-6)
+
+
+def test_too_few_products_are_told() -> None:
+    layer, X = RandomAttention(16), gaussian_context(20, 16)
+    found = local_lipschitz(layer, X, 1e-8, products=5)
+    assert not found.converged
+    assert found.products == 4
+    assert found.status.startswith("stopped after 4 products with a residual of ")
+    assert found.residual > 1e-8 * found.value
+    assert found.value <= local_lipschitz(layer, X).value  # still a lower bound
+
+
+def test_a_layer_that_does_not_move_is_0() -> None:
+    found = local_lipschitz(lambda X: 0 * X, torch.ones(3, 2))
+    assert (found.value, found.residual, found.status) == (0, 0, "converged")
+
+
+def test_one_word_sees_only_itself() -> None:
+    value = normal(6)(D, D)
+    found = local_lipschitz(Attention(normal(7)(D, D), None, value), normal(8)(1, D), 1e-9)
+    assert found.value == pytest.approx(float(torch.linalg.matrix_norm(value, ord=2)))
+
+
+def test_any_callable_can_be_measured() -> None:
+    X = normal(9)(3, 4)
+    found = local_lipschitz(lambda X: torch.tanh(X).flatten()[:7], X, 1e-9)
+    assert found.value == pytest.approx(float((1 - torch.tanh(X) ** 2).flatten()[:7].max()))
+    assert found.left.shape == (7,)
+
+
+def test_the_record_is_plain() -> None:
+    found = local_lipschitz(RandomAttention(4), gaussian_context(5, 4).float())
+    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert set(told) == {"n", "lipschitz", "residual", "products", "status", "seconds", "dtype", "device"}
+    assert (told["n"], told["dtype"], told["device"]) == (5, "float32", "cpu")
+
+
+def test_the_seed_decides_the_start_alone() -> None:
+    layer, X = RandomAttention(6), gaussian_context(7, 6)
+    state = torch.get_rng_state()
+    values = [local_lipschitz(layer, X, 1e-10, seed=seed).value for seed in (0, 1)]
+    assert torch.equal(torch.get_rng_state(), state)
+    assert values[0] == pytest.approx(values[1], rel=1e-12)
+    assert values[0] == local_lipschitz(layer, X, 1e-10, seed=0).value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"X": torch.ones(2, 5)}, "reads words of d=4, got a context of d=5"),
+        ({"X": torch.ones(3)}, "got shape \\(3,\\)"),
+        ({"X": torch.full((2, 4), math.nan)}, "finite"),
+        ({"tolerance": 0.0}, "tolerance must be between 0 and 1, got 0.0"),
+        ({"tolerance": math.nan}, "tolerance must be between 0 and 1, got nan"),
+        ({"products": 1}, "products must be at least 2"),
+        ({"products": 0}, "products must be an integer >= 1, got 0"),
+        ({"layer": 3}, "a layer must be callable on a context, got int"),
+    ],
+)
+def test_bad_input_is_one_clear_line(arguments: dict[str, object], said: str) -> None:
+    given = {"layer": RandomAttention(4), "X": torch.ones(2, 4), **arguments}
+    with pytest.raises(InputError, match=said) as caught:
+        local_lipschitz(**given)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_contexts_of_a_batch_must_be_three_dimensional() -> None:
+    with pytest.raises(InputError, match=r"contexts must have the shape \(count, n, d\), got \(2, 4\)"):
+        local_lipschitz_many(RandomAttention(4), torch.ones(2, 4))
+
+
+def test_a_jacobian_that_is_not_finite_is_an_error() -> None:
+    with pytest.raises(NumericalError, match="not finite at this context"):
+        local_lipschitz(lambda X: X.abs().sqrt(), torch.zeros(2, 2))
+
+
+def test_products_are_all_that_is_asked_of_an_operator() -> None:
+    """The decomposition of a small operator given by hand, as a user's own Jacobian would be."""
+
+    class Matrix:
+        inputs: tuple[int, ...] = (1, 3)
+        outputs: tuple[int, ...] = (1, 2)
+        like = torch.empty(0, dtype=torch.float64)
+        entries = torch.tensor([[3.0, 0.0, 0.0], [0.0, 4.0, 0.0]], dtype=torch.float64)
+
+        def product(self, change: Tensor) -> Tensor:
+            return change @ self.entries.mT
+
+        def adjoint(self, change: Tensor) -> Tensor:
+            return change @ self.entries
+
+    found = top_triplets(Matrix(), 1e-12, 50)
+    assert float(found.values[0]) == pytest.approx(4)
+    assert found.left.abs().round(decimals=6).tolist() == [[0, 1]]
