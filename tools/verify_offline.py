@@ -1,4 +1,4 @@
-"""Check that the installed model and reviews are byte for byte the published ones."""
+"""Check that the installed models and reviews are byte for byte the published ones."""
 
 import sys
 
@@ -7,8 +7,8 @@ from wordsway.models import offline
 
 
 def main() -> None:
-    """Verify both checksums, or stop with one line that says what to do."""
-    for file in (offline.WEIGHTS, offline.REVIEWS):
+    """Verify their checksums, or stop with one line that says what to do."""
+    for file in (offline.WEIGHTS, offline.DECODER, offline.REVIEWS):
         try:
             offline.verify(file, offline.locate(file))
         except WordswayError as error:

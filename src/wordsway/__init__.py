@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         random_feature_response,
         respond,
     )
-    from wordsway.models import review_contexts, vocabulary_embeddings
+    from wordsway.models import Model, load, review_contexts, vocabulary_embeddings
     from wordsway.sensitivity import (
         Profile,
         Sensitivity,
@@ -93,7 +93,7 @@ _ROOMS = {
         "local_lipschitz",
         "local_lipschitz_many",
     ),
-    "models": ("review_contexts", "vocabulary_embeddings"),
+    "models": ("Model", "load", "review_contexts", "vocabulary_embeddings"),
     "lab": ("Experiment", "Scope", "Store", "run"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
@@ -113,6 +113,7 @@ __all__ = [
     "Interpolator",
     "LocalLipschitz",
     "MissingExtra",
+    "Model",
     "NumericalError",
     "PredictionGap",
     "Profile",
@@ -131,6 +132,7 @@ __all__ = [
     "gaussian_context",
     "gaussian_samples",
     "lipschitz_bounds",
+    "load",
     "load_contexts",
     "local_lipschitz",
     "local_lipschitz_many",

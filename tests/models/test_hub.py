@@ -1,14 +1,9 @@
 """Models from the hub: a small hub on this machine, one that cannot be reached, and the local hub cache."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,74 +13,12 @@ import torch
 from huggingface_hub import constants
 
 from models import tiny
-from models.conftest import Library
+from models.conftest import HUB_NAME as NAME
+from models.conftest import Hub, Library
 from wordsway.errors import InputError, MissingExtra
 from wordsway.models import embedding_dimension, review_contexts, vocabulary_embeddings
 
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
-NAME = "someone/small-bert"
-
-
-@dataclass
-class Hub:
-    """A hub with one model; `commit` is its newest, and `refusal` what it answers to all questions, if anything."""
-
-    folder: Path
-    cache: Path
-    commit: str = "1" * 40
-    refusal: tuple[int, str] | None = None
-    asked: list[str] = field(default_factory=list)
-    url: str = ""
-
-    def answer(self, question: BaseHTTPRequestHandler, body: bool) -> None:
-        self.asked.append(f"{question.command} {question.path}")
-        found = re.fullmatch(rf"/{NAME}/resolve/(main|\d{{40}})/([\w.]+)", question.path)
-        commit = found[1] if found and found[1] != "main" else self.commit
-        path = self.folder / found[2] if found else self.folder / "none"
-        status, code = self.refusal or ((200, "") if path.is_file() else (404, "EntryNotFound" if found else ""))
-        content = path.read_bytes() if status == 200 else b""
-        question.send_response(status)
-        question.send_header("X-Repo-Commit", commit)
-        question.send_header("X-Error-Code", code)
-        question.send_header("ETag", f'"{commit[:8]}-{path.name}"')
-        question.send_header("Content-Length", str(len(content)))
-        question.end_headers()
-        if body:
-            question.wfile.write(content)
-
-
-@pytest.fixture
-def hub(bert: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A hub that serves the small BERT, and an empty local hub cache."""
-    hub = Hub(bert[0], tmp_path / "hub")
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            hub.answer(self, body=False)
-
-        def do_GET(self) -> None:
-            hub.answer(self, body=True)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        hub.url = f"http://127.0.0.1:{server.server_address[1]}"
-        for name in ("http_proxy", "https_proxy", "all_proxy"):
-            monkeypatch.delenv(name, raising=False)
-            monkeypatch.delenv(name.upper(), raising=False)
-        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub.url)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(hub.cache))
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        huggingface_hub.close_session()  # so that the next one sees the environment as it is here
-        yield hub
-        huggingface_hub.close_session()
-        server.shutdown()
-        thread.join()
 
 
 def _refusal(model: str = NAME) -> str:

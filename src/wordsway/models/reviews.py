@@ -71,16 +71,16 @@ def review_contexts(
     config = configuration.load_config(model)
     name = _name(model)
     count = check_size(count, "count")
-    n = _at_most("n", n, config.positions, f"the positions that {name} knows")
-    d = _at_most("d", d, config.dimension, f"{name}'s embedding dimension")
+    n = at_most("n", n, config.positions, f"the positions that {name} knows")
+    d = at_most("d", d, config.dimension, f"{name}'s embedding dimension")
     seed = seeds.check_seed(seed)
     _check_dtype(dtype)
     library = load_library(model)
-    count = _at_most("count", count, len(library.labels), "the number of reviews there are")
+    count = at_most("count", count, len(library.labels), "the number of reviews there are")
     size = count * n * d * dtype.itemsize
     memory.require(size, f"{count} contexts of {n} x {d} {dtype}", "ask for fewer reviews, or in batches")
     embeddings = encoder.load_embeddings(model)
-    chosen = _draw(library, count, n, seed)
+    chosen = draw(library, count, n, seed)
     positions = torch.arange(n)
     contexts = torch.empty(count, n, d, dtype=dtype)
     for context, tokens in zip(contexts, library.tokens(chosen), strict=True):
@@ -125,7 +125,7 @@ def vocabulary_embeddings(
     """
     config = configuration.load_config(model)
     name = _name(model)
-    d = config.dimension if d is None else _at_most("d", d, config.dimension, f"{name}'s embedding dimension")
+    d = config.dimension if d is None else at_most("d", d, config.dimension, f"{name}'s embedding dimension")
     position = check_word(config.positions, position)
     _check_dtype(dtype)
     size = 3 * config.vocabulary * config.dimension * torch.float64.itemsize  # the sums, the rows, rescaled
@@ -135,7 +135,7 @@ def vocabulary_embeddings(
     return normalize(rows[:, :d]).to(dtype), words
 
 
-def _draw(library: Library, count: int, n: int, seed: int) -> list[int]:
+def draw(library: Library, count: int, n: int, seed: int) -> list[int]:
     """Draw `count` reviews of at least n tokens, in pairs of one positive and one negative in random order."""
     generator = seeds.generator(seed, "reviews")
     shuffled = torch.randperm(len(library.labels), generator=generator).tolist()
@@ -177,7 +177,7 @@ def _name(model: str | None) -> str:
     return "the encoder" if files.is_offline(model) else str(model)
 
 
-def _at_most(name: str, value: int, limit: int, what: str) -> int:
+def at_most(name: str, value: int, limit: int, what: str) -> int:
     size = check_size(value, name)
     if size > limit:
         raise InputError(f"{name} must be at most {limit}, {what}, got {size}: choose a smaller {name}")

@@ -1,0 +1,64 @@
+"""How large a row can be after LayerNorm or RMSNorm, from the parameters alone."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from torch import Tensor
+
+Vector = NDArray[np.float64]
+
+
+def norm_radius(weight: Tensor, bias: Tensor | None = None) -> float:
+    """Return R = max |a o z + b| over |z| <= sqrt(d): no row that a LayerNorm or RMSNorm gives is longer.
+
+    Both norms give a o z + b with |z| <= sqrt(d), whatever they read: z is the row over its own size, which their eps
+    only makes smaller. RMSNorm has no b, and then R = max |a_i| sqrt(d).
+
+    Parameters
+    ----------
+    weight : Tensor (d,)
+        a, the factors of the norm.
+    bias : Tensor (d,) or None
+        b, what it adds; None is zero.
+
+    Notes
+    -----
+    The largest value of a convex function lies on the sphere, where with c = a o b and t >= max a_i^2
+
+        |a o z + b|^2 <= t d + |b|^2 + sum_i c_i^2 / (t - a_i^2),
+
+    with equality at the z_i = c_i / (t - a_i^2) for the t that gives them |z|^2 = d (the secular equation). Where c is
+    zero at the largest a_i^2 there may be no such t: then t = max a_i^2 is the best one, and the rest of |z|^2 goes to
+    those coordinates. The right side is what is returned, so that a root which is not exact still gives an upper bound.
+    That LayerNorm also takes the mean away is not used: it would win about one part in d. O(d) for each iteration, in
+    float64; the norm's own rounding is not included.
+    """
+    a = weight.detach().cpu().double().numpy()
+    b = np.zeros_like(a) if bias is None else bias.detach().cpu().double().numpy()
+    top = float((a * a).max())
+    c = np.abs(a * b)
+    some = c * c > 0
+    gaps, c = (top - a * a)[some], c[some]
+    excess = _excess(gaps, c, math.sqrt(len(a)))  # t - top
+    return math.sqrt((top + excess) * len(a) + float(b @ b) + float((c * c / (gaps + excess)).sum()))
+
+
+def _excess(gaps: Vector, c: Vector, root: float) -> float:
+    """The s >= 0 with |c / (gaps + s)| = root, or 0 where already s = 0 gives less."""
+    if not len(c):
+        return 0.0
+    low = float(np.linalg.norm(c[gaps == 0])) / root  # the largest coordinates alone give root here
+    if low == 0.0 and float(np.linalg.norm(c / gaps)) <= root:
+        return 0.0
+    high = float(np.linalg.norm(c)) / root
+
+    def secular(s: float) -> float:
+        return root * float(1.0 / np.linalg.norm(c / (gaps + s))) - 1.0  # nearly linear in s
+
+    if not low < high or secular(low) >= 0.0:
+        return low
+    if secular(high) <= 0.0:
+        return high
+    return float(brentq(secular, low, high, xtol=1e-300, rtol=1e-14, maxiter=500))

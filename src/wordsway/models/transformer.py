@@ -1,0 +1,244 @@
+"""Transformers by name, folder, GGUF file or object. This is the only module that imports transformers, and late."""
+
+import contextlib
+import dataclasses
+import hashlib
+import importlib.util
+import io
+import json
+import logging
+from collections.abc import Iterator
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wordsway import memory, seeds
+from wordsway.errors import InputError, MissingExtra, nearest
+from wordsway.models import cache, files, offline, splitter
+from wordsway.models.families import check_type, family_of
+from wordsway.models.files import ModelFile
+from wordsway.models.model import Model, describe
+from wordsway.models.skeleton import skeleton
+
+_LOG = logging.getLogger(__name__)
+
+NAMES = (files.OFFLINE, "smollm2", "gpt2-random")
+
+_EXTRA = "pip install 'wordsway[models]'"
+_READ = {"dtype": torch.float32, "attn_implementation": "eager", "local_files_only": True, "trust_remote_code": False}
+_UNUSED = "pooler."  # what files often lack, and layers do not need
+_SEED = 0  # of gpt2-random
+
+
+def load(model: Any, tokenizer: Any = None) -> Model:
+    """Return a pre-trained transformer whose layers can be measured.
+
+    Parameters
+    ----------
+    model
+        ``"minilm"`` (an encoder of 6 layers, d = 384) and ``"smollm2"`` (a decoder of 30 layers, d = 576, with 9 heads
+        that share 3 of keys) from offline packages, whose checksums are verified; ``"gpt2-random"``, a GPT-2 of 12
+        layers, d = 768, with random weights from a fixed seed, which reads the token numbers of minilm; the path of a
+        folder as transformers saves models, or of a GGUF file; a name on the hub, from which the configuration, the
+        weights and the tokenizer are fetched once; or a model object of transformers. That stays as it is: what is
+        returned has its weights on the same memory, but modules of its own.
+    tokenizer
+        A fast tokenizer of transformers, or one of tokenizers; the model's own unless told.
+
+    Returns
+    -------
+    Model
+        In float32 (an object: in its own dtype), in evaluation mode, without gradient flags. The offline ones are read
+        once a process.
+
+    Raises
+    ------
+    InputError
+        Where there is no such model, a file is damaged or pickled, or its attention is of another kind: bert, roberta,
+        xlm-roberta, camembert, distilbert, gpt2, llama, mistral and qwen2 are known.
+    MissingExtra
+        Where an offline package, transformers, or gguf and accelerate for a GGUF file are not installed.
+
+    Notes
+    -----
+    Weights are read from safetensors or GGUF, never from pickles, and no code that comes with a model is run. A GGUF
+    file is converted once, in some ten seconds, and kept in the cache folder at four bytes a weight (0.5 GB for
+    smollm2). HF_HUB_OFFLINE and the other settings of the hub hold.
+    """
+    loaded = _by_name(model) if isinstance(model, str) else _ready(model)
+    if tokenizer is None:
+        return loaded
+    given = splitter.from_object(tokenizer, loaded.vocabulary, loaded.positions)
+    return dataclasses.replace(loaded, splitter=given)
+
+
+def _by_name(name: str) -> Model:
+    if name == files.OFFLINE:
+        return _minilm(files.locate(name, files.WEIGHTS))
+    if name == "smollm2":
+        return _offline_gguf(name, files.offline_file(offline.DECODER))
+    if name == "gpt2-random":
+        return _random_gpt2(files.locate(files.OFFLINE, files.TOKENIZER))
+    if name.endswith(".gguf") and Path(name).expanduser().is_file():
+        return _from_gguf(name, files.record(Path(name).expanduser().absolute(), "get the file again"))
+    try:
+        config = files.locate_all(name)
+    except InputError as error:
+        raise InputError(f"{error}{nearest(name, NAMES)}") from error
+    return _from_folder(name, config.path.parent, config.remedy)
+
+
+@lru_cache(maxsize=1)
+def _minilm(weights: ModelFile) -> Model:
+    offline.verify(offline.WEIGHTS, weights.path)
+    return _from_folder(files.OFFLINE, weights.path.parent, weights.remedy)
+
+
+@lru_cache(maxsize=1)
+def _offline_gguf(name: str, file: ModelFile) -> Model:
+    offline.verify(offline.DECODER, file.path)
+    return _from_gguf(name, file)
+
+
+@lru_cache(maxsize=1)
+def _random_gpt2(tokenizer: ModelFile) -> Model:
+    transformers = _transformers()
+    config = transformers.GPT2Config(attn_implementation="eager")
+    memory.require(2 * 4 * 125_000_000, "a GPT-2", "use a smaller model")
+    with _undisturbed(), _untouched_randomness(seeds.derive(_SEED, "gpt2-random")):
+        network = transformers.GPT2Model(config)
+    return _model("gpt2-random", network, tokenizer)
+
+
+def _ready(given: Any) -> Model:
+    transformers = _transformers()
+    if not isinstance(given, transformers.PreTrainedModel):
+        raise InputError(
+            f"model must be a name, a path or a model of transformers, got {type(given).__name__}: see the docs of load"
+        )
+    family_of(given.config)  # to refuse it before anything is copied
+    return describe(given.config.name_or_path or given.config.model_type, skeleton(given))
+
+
+def _from_folder(name: str, folder: Path, remedy: str) -> Model:
+    """Read a model from a folder with config.json and safetensors."""
+    _check_config(folder / files.CONFIG, remedy)
+    network = _read(folder, remedy)
+    tokenizer = folder / files.TOKENIZER
+    return _model(name, network, files.record(tokenizer, remedy) if tokenizer.is_file() else None)
+
+
+def _from_gguf(name: str, file: ModelFile) -> Model:
+    """Read a model from a GGUF file: from what an earlier process converted, or converting it."""
+    with file.path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    folder = cache.cache_folder() / f"gguf-{digest[:16]}"
+    if cache.is_whole(folder):
+        return _from_folder(name, folder, f"remove {folder}")
+    for package in ("gguf", "accelerate"):
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtra(f"reading a GGUF file needs {package}: run `{_EXTRA}`")
+    _LOG.info("converting %s, once", file.path)
+    with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no setting turns off
+        network = _read(file.path, file.remedy)
+    check_type(network.config.model_type)
+    with _undisturbed():
+        inside = {"gguf_file": file.path.name, "local_files_only": True, "trust_remote_code": False}
+        tokenizer = _transformers().PreTrainedTokenizerFast.from_pretrained(file.path.parent, **inside)
+    cache.save_folder(folder, partial(_write, network, tokenizer))
+    loaded = _model(name, network, None)
+    return dataclasses.replace(loaded, splitter=splitter.from_object(tokenizer, loaded.vocabulary, loaded.positions))
+
+
+def _write(network: Any, tokenizer: Any, folder: Path) -> None:
+    """Save a converted model as an ordinary folder."""
+    from safetensors.torch import save_file
+
+    config = {key: value for key, value in network.config.to_dict().items() if key != "quantization_config"}
+    (folder / files.CONFIG).write_text(json.dumps(config), encoding="utf-8")
+    (folder / files.TOKENIZER).write_text(tokenizer.backend_tokenizer.to_str(), encoding="utf-8")
+    weights = {name: weight.contiguous() for name, weight in network.state_dict().items()}
+    save_file(weights, folder / files.WEIGHTS, metadata={"format": "pt"})
+
+
+def _check_config(path: Path, remedy: str) -> None:
+    """Refuse a model of another kind before its weights are read."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        kind = raw["model_type"] if isinstance(raw, dict) and "model_type" in raw else None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} must be a model's configuration, got {_line(error)}: {remedy}") from error
+    check_type(kind)
+
+
+def _read(place: Path, remedy: str) -> Any:
+    """Read a network from a folder or a GGUF file: no hub, no code of the model, and no weight that the files lack."""
+    transformers = _transformers()
+    folder: Path = place
+    options: dict[str, Any] = {"use_safetensors": True}
+    if place.is_file():
+        folder, options = place.parent, {"gguf_file": place.name}
+        if hasattr(transformers, "GgufConfig"):  # newer ones may leave weights packed, which attention cannot read
+            options["quantization_config"] = transformers.GgufConfig(dequantize=True)
+    with _undisturbed(), _untouched_randomness():
+        try:
+            network, report = transformers.AutoModel.from_pretrained(
+                folder, output_loading_info=True, **_READ, **options
+            )
+        except Exception as error:  # what damaged files raise below transformers is of any kind
+            raise InputError(f"{place} must hold a whole model, got {_line(error)}: {remedy}") from error
+    missing = sorted(name for name in report["missing_keys"] if not name.startswith(_UNUSED))
+    if missing:
+        some = f"{missing[0]} and {len(missing) - 1} others" if len(missing) > 1 else missing[0]
+        raise InputError(f"{place} must hold all weights of the model, got none for {some}: {remedy}")
+    return network
+
+
+def _model(name: str, network: Any, tokenizer: ModelFile | None) -> Model:
+    """A network that was just made, and its tokenizer.json."""
+    loaded = describe(name, network.eval().requires_grad_(False))
+    if tokenizer is None:
+        return loaded
+    return dataclasses.replace(loaded, splitter=splitter.from_file(tokenizer, loaded.vocabulary, loaded.positions))
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise MissingExtra(f"a pre-trained model needs transformers: run `{_EXTRA}`") from error
+    return transformers
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Keep transformers from writing progress bars and reports, and leave its settings as they were."""
+    settings = _transformers().utils.logging
+    verbosity, bars = settings.get_verbosity(), settings.is_progress_bar_enabled()
+    settings.set_verbosity_error()
+    if bars:
+        settings.disable_progress_bar()
+    try:
+        yield
+    finally:
+        settings.set_verbosity(verbosity)
+        if bars:
+            settings.enable_progress_bar()
+
+
+@contextlib.contextmanager
+def _untouched_randomness(seed: int | None = None) -> Iterator[None]:
+    """Leave torch's global generator as it was; inside, it starts from `seed` where one is given."""
+    state = torch.get_rng_state()
+    try:
+        if seed is not None:
+            torch.default_generator.manual_seed(seed)
+        yield
+    finally:
+        torch.set_rng_state(state)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

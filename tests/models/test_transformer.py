@@ -1,0 +1,220 @@
+"""Layers of transformers as `Attention` and what they read, against the models' own modules."""
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import wordsway as ws
+from models import small_transformers as small
+from wordsway.errors import InputError
+
+FAMILIES = list(small.SMALL)
+
+
+def _rows(model: ws.Model, texts: int, n: int, seed: int = 1) -> torch.Tensor:
+    return torch.randn(texts, n, model.d, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+# Attention
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_layer_is_what_the_models_own_module_computes(name: str) -> None:
+    network = small.make(name)
+    model = ws.load(network)
+    X = _rows(model, 2, 11)
+    for index in range(small.LAYERS):
+        expected = small.own_attention(network, index, X, small.SMALL[name].causal)
+        torch.testing.assert_close(model.attention(index)(X), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_mask_can_be_asked_for(name: str, causal: bool) -> None:
+    network = small.make(name)
+    model = ws.load(network)
+    X = _rows(model, 1, 7)
+    expected = small.own_attention(network, 1, X, causal)
+    torch.testing.assert_close(model.attention(1, causal=causal)(X), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_a_model_says_about_itself(name: str) -> None:
+    network = small.make(name)
+    model = ws.load(network)
+    assert model.family == network.config.model_type
+    assert model.causal == small.SMALL[name].causal
+    assert (model.d, model.layers, model.vocabulary) == (24, small.LAYERS, small.VOCABULARY)
+    assert model.positions == (38 if model.family in ("roberta", "xlm-roberta", "camembert") else 40)
+    assert repr(model).startswith(f"Model(name='{model.family}', family='{model.family}', ")
+
+
+def test_heads_share_keys_only_where_the_configuration_says_so() -> None:
+    attention = ws.load(small.make("llama")).attention(0)
+    assert (attention.heads, attention.key_heads) == (6, 2)
+    assert attention.query_bias is None
+    assert attention.rotary is not None
+    biased = ws.load(small.make("qwen2")).attention(0)
+    assert biased.query_bias is not None
+    assert biased.output_bias is None
+
+
+def test_yarn_scales_what_it_turns() -> None:
+    rotary = ws.load(small.make("llama-yarn")).attention(0).rotary
+    assert rotary is not None
+    assert rotary.scale > 1.05
+
+
+@pytest.mark.parametrize(("n", "agrees"), [(4, True), (5, False)])
+def test_a_window_is_told_and_holds_as_far_as_it_says(n: int, agrees: bool, caplog: pytest.LogCaptureFixture) -> None:
+    network = small.make("mistral", sliding_window=4)
+    model = ws.load(network)
+    assert model.window(0) == 4
+    tokens = small.tokens(1, n)
+    outputs: list[torch.Tensor] = []
+    handle = network.layers[0].self_attn.register_forward_hook(lambda *given: outputs.append(given[2][0].detach()))
+    network(tokens)
+    handle.remove()
+    with caplog.at_level(logging.WARNING):
+        ours = model.attention(0)(model.layer_inputs(tokens, 0))
+    assert [record.getMessage() for record in caplog.records] == [
+        "layer 0 of mistral sees a window of 4 words: its attention is the layer's for n <= 4 only"
+    ]
+    assert bool((ours - outputs[0]).abs().max() < 1e-5) == agrees  # its angles are float32
+
+
+def test_a_window_that_is_never_reached_is_no_reason_to_warn(caplog: pytest.LogCaptureFixture) -> None:
+    ws.load(small.make("mistral")).attention(0)
+    some: dict[str, Any] = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
+    model = ws.load(small.make("qwen2", **some))
+    model.attention(0)
+    assert not caplog.records
+    assert [model.window(index) for index in range(3)] == [None, 4, 4]
+    assert ws.load(small.make("mistral-all")).window(0) is None
+
+
+# What layers read
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_layer_inputs_are_what_the_layer_reads_when_the_model_runs(name: str, dtype: torch.dtype) -> None:
+    network = small.make(name, dtype=dtype)
+    model = ws.load(network)
+    tokens = small.tokens(3, 9)
+    for index in range(small.LAYERS):
+        ours = model.layer_inputs(tokens, index)
+        expected = small.read_by(network, index, lambda: network(tokens))
+        assert ours.dtype == dtype
+        torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
+def test_only_the_layers_below_are_run(name: str) -> None:
+    network = small.make(name)
+    tokens = small.tokens(1, 5)
+    expected = small.read_by(network, 1, lambda: network(tokens))
+    with torch.no_grad():
+        last = small.module(network.base_model, 2)
+        for weight in [*last.parameters(), *small.module(network.base_model, 1).parameters()]:
+            weight.fill_(torch.nan)
+    torch.testing.assert_close(ws.load(network).layer_inputs(tokens, 1), expected)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
+def test_a_text_does_not_depend_on_the_others_and_padding_is_a_word(name: str) -> None:
+    model = ws.load(small.make(name))
+    tokens = small.tokens(4, 6)
+    tokens[1, 2:] = 0
+    together = model.layer_inputs(tokens, 2)
+    for k in range(4):
+        assert torch.equal(model.layer_inputs(tokens[k : k + 1].tolist(), 2)[0], together[k])
+    assert not together.requires_grad
+
+
+# How large rows can be
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_no_row_is_longer_than_the_radius(name: str) -> None:
+    model = ws.load(small.make(name))
+    for index in range(small.LAYERS):
+        longest = float(model.layer_inputs(small.tokens(20, 30), index).norm(dim=2).max())
+        assert 0.2 * model.radius(index) < longest < model.radius(index)
+
+
+@pytest.mark.parametrize("name", ["bert", "distilbert", "gpt2", "llama"])
+@pytest.mark.parametrize("index", range(small.LAYERS))
+def test_the_radius_is_reached_by_the_norm_that_feeds_the_layer(name: str, index: int) -> None:
+    """A row that the norm has to give: the largest one, found by climbing, is the radius up to the lost mean."""
+    network = small.make(name)
+    model = ws.load(network)
+    norms = {
+        "bert": lambda: network.encoder.layer[index - 1].output.LayerNorm if index else network.embeddings.LayerNorm,
+        "distilbert": lambda: (
+            network.transformer.layer[index - 1].output_layer_norm if index else network.embeddings.LayerNorm
+        ),
+        "gpt2": lambda: network.base_model.h[index].ln_1,
+        "llama": lambda: network.base_model.layers[index].input_layernorm,
+    }
+    norm: Any = norms[name]()
+    ways = torch.cat([torch.eye(model.d), -torch.eye(model.d)]).double()
+    with torch.no_grad():
+        for _ in range(300):  # each step climbs, since the length is a convex function of the row in front of a and b
+            ways = 1e3 * norm.weight * norm(ways)
+        longest = float(norm(ways).norm(dim=1).max())
+    assert longest <= model.radius(index) * (1 + 1e-6)
+    assert longest > 0.93 * model.radius(index)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("index", [-1, 3, 1.0, "0", None, True])
+def test_a_layer_that_is_not_there_is_refused(index: Any) -> None:
+    model = ws.load(small.make("bert"))
+    for ask in (model.attention, model.radius, model.window, lambda k: model.layer_inputs([[1]], k)):
+        with pytest.raises(InputError) as caught:
+            ask(index)
+        assert str(caught.value) == f"the layer must be 0..2, got {index!r}: bert has 3 layers"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ([1, 2], r"tokens must be integers \(B, n\), got shape \(2,\) of torch.int64"),
+        ([[]], r"got shape \(1, 0\)"),
+        ([[1.0]], r"got shape \(1, 1\) of torch.float32"),
+        ([[True]], r"of torch.bool"),
+        ([[1], [1, 2]], "got a list: make all rows equally long"),
+        ("words", "got a str"),
+        ([[-1]], r"tokens must be 0..49, got -1"),
+        ([[3, 50]], r"tokens must be 0..49, got 50"),
+        ([[1] * 41], "n must be at most 40, the positions that bert knows, got 41"),
+    ],
+)
+def test_bad_tokens_are_refused_in_one_line(tokens: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        ws.load(small.make("bert")).layer_inputs(tokens, 0)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_cannot_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ws.load(small.make("bert"))
+    monkeypatch.setattr("wordsway.memory.available", lambda: 1000)
+    with pytest.raises(InputError, match="layer 1 of bert on 1 x 5 tokens needs"):
+        model.layer_inputs(small.tokens(1, 5), 1)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6), n=st.integers(1, 12))
+def test_weights_of_any_model_are_read_right(seed: int, n: int) -> None:
+    network = small.make(FAMILIES[seed % len(FAMILIES)], seed=seed)
+    model = ws.load(network)
+    X = _rows(model, 1, n, seed)
+    expected = small.own_attention(network, seed % 3, X, model.causal)
+    torch.testing.assert_close(model.attention(seed % 3)(X), expected, rtol=1e-9, atol=1e-9)
