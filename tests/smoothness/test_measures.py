@@ -1,0 +1,246 @@
+"""Clouds and the Wasserstein distance of two of them, against closed forms, assignments and the axioms of a metric."""
+
+import math
+import sys
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+from torch import Tensor
+
+from wordsway.errors import InputError, MissingExtra, NumericalError
+from wordsway.smoothness import measures
+from wordsway.smoothness.measures import Cloud, wasserstein
+
+
+def drawn(seed: int, m: int, d: int = 3, weighted: bool = True, layers: int = 0) -> Cloud:
+    """A random cloud; with layers, the same positions and masses at them for every seed and m."""
+    source = torch.Generator().manual_seed(seed)
+    points = torch.randn(max(1, layers) * m, d, generator=source, dtype=torch.float64)
+    weights = torch.rand(max(1, layers), m, generator=source, dtype=torch.float64) + 0.1
+    weights = weights if weighted else torch.ones_like(weights)
+    weights = weights / weights.sum(1, keepdim=True)
+    if not layers:
+        return Cloud(points, weights[0])
+    masses = torch.arange(1, layers + 1) / (layers * (layers + 1) / 2)
+    positions = (torch.arange(layers) / layers).repeat_interleave(m)
+    order = torch.randperm(layers * m, generator=source)
+    return Cloud(points[order], (masses[:, None] * weights).flatten()[order], positions[order])
+
+
+def W(mu: Cloud, nu: Cloud) -> float:
+    return wasserstein(mu, nu).value
+
+
+# Closed forms
+
+
+def test_two_point_masses_are_as_far_apart_as_their_points() -> None:
+    found = wasserstein(Cloud([[0.0, 0.0]]), Cloud([[3.0, 4.0]]))
+    assert found.value == 5.0
+    assert found.plan.tolist() == [[1.0]]
+
+
+def test_a_point_mass_and_a_cloud_have_one_plan() -> None:
+    mu = drawn(0, 5)
+    expected = math.sqrt(float(mu.weights @ mu.points.square().sum(1)))
+    found = wasserstein(mu, Cloud(torch.zeros(1, 3)))
+    assert found.value == pytest.approx(expected, rel=1e-14)
+    assert torch.equal(found.plan[:, 0], mu.weights)
+
+
+def test_a_translation_is_as_long_as_it_is() -> None:
+    mu = drawn(1, 9)
+    for length in (1e-4, 1.0, 1e4):
+        assert W(
+            mu, Cloud(mu.points + length * torch.tensor([0.6, 0.0, -0.8], dtype=torch.float64), mu.weights)
+        ) == pytest.approx(length, rel=1e-8)
+
+
+def test_on_a_line_points_are_matched_in_their_order() -> None:
+    x, y = drawn(2, 40, 1).points, drawn(3, 40, 1).points
+    expected = math.sqrt(float((x.sort(0)[0] - y.sort(0)[0]).square().mean()))
+    assert W(Cloud(x), Cloud(y)) == pytest.approx(expected, rel=1e-12)
+    spread = math.sqrt(float(x.square().mean()))
+    assert W(Cloud(x), Cloud(2.5 * x)) == pytest.approx(1.5 * spread, rel=1e-12)  # scaling keeps the order
+
+
+def test_on_a_line_weights_are_matched_by_quantiles() -> None:
+    mu, nu = drawn(4, 7, 1), drawn(5, 5, 1)
+
+    def steps(cloud: Cloud, levels: Tensor) -> Tensor:
+        order = cloud.points[:, 0].argsort()
+        return cloud.points[order, 0][
+            torch.searchsorted(cloud.weights[order].cumsum(0), levels).clamp(max=len(cloud) - 1)
+        ]
+
+    edges = torch.cat([torch.zeros(1), *(c.weights[c.points[:, 0].argsort()].cumsum(0) for c in (mu, nu))]).sort()[0]
+    middles, widths = (edges[1:] + edges[:-1]) / 2, edges.diff()
+    expected = math.sqrt(float(widths @ (steps(mu, middles) - steps(nu, middles)).square()))
+    assert W(mu, nu) == pytest.approx(expected, rel=1e-10)
+
+
+@given(st.integers(0, 10**6), st.integers(2, 8), st.integers(1, 4))
+@settings(max_examples=25, deadline=None)
+def test_equal_weights_are_an_assignment(seed: int, m: int, d: int) -> None:
+    mu, nu = drawn(seed, m, d, weighted=False), drawn(seed + 1, m, d, weighted=False)
+    cost = cdist(mu.points.numpy(), nu.points.numpy(), "sqeuclidean")
+    rows, columns = linear_sum_assignment(cost)
+    assert W(mu, nu) == pytest.approx(math.sqrt(cost[rows, columns].mean()), rel=1e-12)
+
+
+# What a distance and its plan are
+
+
+@given(st.integers(0, 10**6), st.tuples(*[st.integers(1, 6)] * 3), st.integers(0, 3))
+@settings(max_examples=40, deadline=None)
+def test_it_is_a_metric(seed: int, sizes: tuple[int, int, int], layers: int) -> None:
+    a, b, c = (drawn(seed + k, m, 2, layers=layers) for k, m in enumerate(sizes))
+    assert W(a, a) <= 1e-7
+    assert W(a, b) > 0
+    assert W(a, b) == pytest.approx(W(b, a), rel=1e-9)
+    assert W(a, c) <= W(a, b) + W(b, c) + 1e-9
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 6), st.integers(0, 3))
+@settings(max_examples=40, deadline=None)
+def test_the_plan_moves_one_cloud_to_the_other_at_that_cost(seed: int, m: int, k: int, layers: int) -> None:
+    mu, nu = drawn(seed, m, layers=layers), drawn(seed + 1, k, layers=layers)
+    found = wasserstein(mu, nu)
+    assert float(found.plan.min()) >= 0
+    torch.testing.assert_close(found.plan.sum(1), mu.weights, rtol=0, atol=1e-13)
+    torch.testing.assert_close(found.plan.sum(0), nu.weights, rtol=0, atol=1e-13)
+    cost = torch.from_numpy(cdist(mu.points.numpy(), nu.points.numpy(), "sqeuclidean"))
+    assert found.value**2 == pytest.approx(float((found.plan * cost).sum()), rel=1e-10)
+    if mu.positions is not None and nu.positions is not None:
+        assert float(found.plan[mu.positions[:, None] != nu.positions].abs().sum()) == 0
+
+
+def test_only_the_measure_counts() -> None:
+    mu, nu = drawn(6, 5), drawn(7, 4)
+    order = torch.tensor([3, 0, 4, 1, 2])
+    halves = Cloud(torch.cat([mu.points, mu.points]), torch.cat([mu.weights, mu.weights]) / 2)
+    for same in (Cloud(mu.points[order], mu.weights[order]), halves):
+        assert W(same, mu) <= 1e-7
+        assert W(same, nu) == pytest.approx(W(mu, nu), rel=1e-10)
+
+
+def test_small_weights_and_small_distances_count() -> None:
+    points = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    moved = points + torch.tensor([[1e-4, 0.0], [0.0, 0.0]])
+    weights = torch.tensor([1e-5, 1 - 1e-5], dtype=torch.float64)
+    assert W(Cloud(points, weights), Cloud(moved, weights)) == pytest.approx(
+        math.sqrt(1e-5) * float(moved[0, 0].double() - 1), rel=1e-6
+    )
+
+
+# Positions
+
+
+def test_mass_moves_within_positions_only() -> None:
+    mu, nu = drawn(8, 4, layers=3), drawn(9, 3, layers=3)
+    assert mu.positions is not None
+    assert nu.positions is not None
+    total = 0.0
+    for place in sorted(set(mu.positions.tolist())):
+        parts = [(c.points[here], c.weights[here]) for c in (mu, nu) for here in [c.positions == place]]
+        mass = float(parts[0][1].sum())
+        total += mass * W(*(Cloud(points, weights / weights.sum()) for points, weights in parts)) ** 2
+    assert W(mu, nu) == pytest.approx(math.sqrt(total), rel=1e-10)
+    free = W(Cloud(mu.points, mu.weights), Cloud(nu.points, nu.weights))
+    assert W(mu, nu) > free + 0.01
+    together = [Cloud(c.points, c.weights, torch.full((len(c),), 0.5)) for c in (mu, nu)]
+    assert W(*together) == pytest.approx(free, rel=1e-12)
+
+
+# Records
+
+
+def test_a_cloud_is_a_copy_in_double_precision_with_weights_of_sum_one() -> None:
+    points = np.ones((3, 2), dtype=np.float32)
+    cloud = Cloud(points, np.array([0.1, 0.2, 0.7], dtype=np.float32), [0, 0.5, 1])
+    points[0, 0] = 9
+    assert cloud.points.tolist() == [[1.0, 1.0]] * 3
+    assert cloud.points.dtype == cloud.weights.dtype == torch.float64
+    assert float(cloud.weights.sum()) == pytest.approx(1, abs=1e-15)
+    assert cloud.positions is not None
+    assert cloud.positions.dtype == torch.float64
+    assert (len(cloud), cloud.d) == (3, 2)
+    assert cloud.radius == pytest.approx(math.sqrt(2))
+    assert Cloud(points).weights.tolist() == [1 / 3] * 3
+    assert cloud.to_dict()["positions"] == [0.0, 0.5, 1.0]
+    assert Cloud(points).to_dict()["positions"] is None
+    with pytest.raises(FrozenInstanceError):
+        cloud.points = torch.zeros(1, 1)  # type: ignore[misc]
+
+
+def test_points_without_weight_are_left_out() -> None:
+    cloud = Cloud([[1.0], [2.0], [3.0]], [0.5, 0.0, 0.5], [0.0, 0.1, 1.0])
+    assert cloud.points.tolist() == [[1.0], [3.0]]
+    assert cloud.weights.tolist() == [0.5, 0.5]
+    assert cloud.to_dict()["positions"] == [0.0, 1.0]
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([1.0, 2.0],), r"points must be m points \(rows\) by d dimensions, got shape \(2,\)"),
+        ((np.zeros((0, 2)),), r"points must be m x d with m, d >= 1, got shape \(0, 2\)"),
+        (([[1.0], [2.0, 3.0]],), "points must be rectangular numbers"),
+        (([["a"]],), "points must be real numbers, got <U1"),
+        (([[1j]],), "points must be real numbers, got complex128"),
+        (([[math.nan]],), "points must be finite, got nan or inf"),
+        (([[1.0], [2.0]], [1.0]), r"weights must be one number for each of 2 points, got shape \(1,\)"),
+        (([[1.0], [2.0]], [-0.5, 1.5]), "weights must be at least 0, got -0.5: leave that point out"),
+        (([[1.0], [2.0]], [0.5, 0.6]), "weights must sum to 1, got 1.1: divide them by their sum"),
+        (([[1.0], [2.0]], [math.inf, 0.6]), "weights must be finite"),
+        (([[1.0], [2.0]], None, [1.0, 2.0]), "positions must be from 0 to 1, got 1 to 2: divide them by the largest"),
+        (([[1.0], [2.0]], None, [-0.1, 1.0]), "positions must be from 0 to 1, got -0.1 to 1"),
+        (([[1.0], [2.0]], None, [[0.0], [1.0]]), "positions must be one number for each of 2 points"),
+    ],
+)
+def test_bad_clouds_are_refused_in_one_line(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        Cloud(*arguments)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("mu", "nu", "message"),
+    [
+        (Cloud([[1.0]]), Cloud([[1.0, 2.0]]), "both clouds must have points of the same d, got 1 and 2"),
+        (Cloud([[1.0]], None, [1.0]), Cloud([[1.0]]), "or neither, got them for the first only"),
+        (Cloud([[1.0]]), Cloud([[1.0]], None, [1.0]), "or neither, got them for the second only"),
+        (Cloud([[1.0]], None, [1.0]), Cloud([[1.0]], None, [0.9]), "got 0 and 1 at 0.9: mass does not move along"),
+        (
+            Cloud([[1.0], [2.0]], [0.4, 0.6], [0, 1]),
+            Cloud([[1.0], [2.0]], [0.5, 0.5], [0, 1]),
+            "the same mass at each position, got 0.4 and 0.5 at 0:",
+        ),
+    ],
+)
+def test_clouds_that_cannot_be_compared(mu: Cloud, nu: Cloud, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        wasserstein(mu, nu)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_pot_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ot", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'wordsway\[transport\]'"):
+        W(drawn(0, 2), drawn(1, 2))
+
+
+def test_a_solver_that_is_cut_off_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measures, "_PIVOTS", 2)
+    with pytest.raises(NumericalError, match="within 2 pivots, got no plan: use fewer points"):
+        W(drawn(0, 30), drawn(1, 30))
