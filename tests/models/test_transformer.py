@@ -127,10 +127,13 @@ def test_only_the_layers_below_are_run(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
 def test_a_text_does_not_depend_on_the_others_and_padding_is_a_word(name: str) -> None:
-    model = ws.load(small.make(name))
+    network = small.make(name)
+    model = ws.load(network)
     tokens = small.tokens(4, 6)
     tokens[1, 2:] = 0
     together = model.layer_inputs(tokens, 2)
+    seen = small.read_by(network, 2, lambda: network(tokens, attention_mask=torch.ones_like(tokens)))
+    torch.testing.assert_close(together, seen, rtol=1e-5, atol=1e-5 * float(seen.abs().max()))
     for k in range(4):
         assert torch.equal(model.layer_inputs(tokens[k : k + 1].tolist(), 2)[0], together[k])
     assert not together.requires_grad

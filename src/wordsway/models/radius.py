@@ -50,14 +50,12 @@ def _excess(gaps: Vector, c: Vector, root: float) -> float:
     if not len(c):
         return 0.0
     low = float(np.linalg.norm(c[gaps == 0])) / root  # the largest coordinates alone give root here
-    if low == 0.0 and float(np.linalg.norm(c / gaps)) <= root:
-        return 0.0
-    high = float(np.linalg.norm(c)) / root
+    high = float(np.linalg.norm(c)) / root  # and without gaps all of them would
 
     def secular(s: float) -> float:
         return root * float(1.0 / np.linalg.norm(c / (gaps + s))) - 1.0  # nearly linear in s
 
-    if not low < high or secular(low) >= 0.0:
+    if secular(low) >= 0.0:  # the hard case, with low = 0
         return low
     if secular(high) <= 0.0:
         return high
