@@ -182,7 +182,7 @@ def test_the_best_odds_are_the_best_of_all(size: float) -> None:
 def test_bounds_in_numbers() -> None:
     A, V, u = torch.diag(torch.tensor([-0.5, 0.2])).double(), 3 * torch.eye(2).double(), torch.eye(2).double()[0]
     assert upper_bound(A, V, 2.0) == pytest.approx(3 * 7 * math.exp(4))
-    assert upper_bound(A, V, 100.0) == math.inf
+    assert upper_bound(A, V, 26.0) < upper_bound(A, V, 27.0) == math.inf  # exp(729) overflows
     found = [Direction(u, -0.5, 0.5, "opposite"), Direction(1 - u, 0.2, 0.025, "half")]
     assert lower_bound(found, 2.0) == pytest.approx(math.exp(2))
     assert (lower_bound([], 2.0), two_point([], V, 2.0)) == (0.0, 0.0)
@@ -265,6 +265,25 @@ def test_the_same_seed_gives_the_same_and_random_clouds_alone_get_as_far() -> No
     search = _Search(attention, A, V, 1.1, False)
     climbed = [search.climb(*start, 200).size for start in search.random(4, 3, 0)]
     assert max(climbed) == pytest.approx(one.derivative, rel=1e-4)
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_in_a_small_ball_the_witness_moves_away_from_the_edge(seed: int) -> None:
+    """There all points move alike, so that whichever way they go some of them would leave the ball."""
+    found = mean_field_lipschitz(layer(seed, value=False), _radius(seed, 0.3))
+    assert found.derivative * 0.999 < found.value < found.derivative
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_with_a_mask_more_points_reach_more(seed: int) -> None:
+    attention, R = layer(seed, value=False), _radius(seed, 5.5)
+    two, four = (mean_field_lipschitz(attention, R, points, masked=True, starts=4) for points in (2, 4))
+    assert four.value > 1.35 * two.value
+
+
+def _radius(seed: int, size: float) -> float:
+    """The R with |A| R^2 = size."""
+    return math.sqrt(size / float(torch.linalg.matrix_norm(_matrices(layer(seed, value=False))[0], ord=2)))
 
 
 def test_a_layer_of_real_shape() -> None:
