@@ -38,8 +38,8 @@ def test_means_over_the_past_have_the_norms_it_tells() -> None:
 
 @pytest.mark.parametrize("g", [0.1, 1.0, 8.0])
 def test_its_formula_of_two_points_is_that_of_the_library(g: float) -> None:
+    from wordsway.smoothness.field import two_point
     from wordsway.smoothness.heads import Direction
-    from wordsway.smoothness.mean_field import two_point
 
     t = (math.sqrt(9 * g**2 + 4 * (1 + g)) - 3 * g) / 2
     direction = Direction(torch.tensor([1.0, 0.0], dtype=torch.float64), -g / 2, g / 2, "opposite")

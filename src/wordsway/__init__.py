@@ -43,11 +43,16 @@ if TYPE_CHECKING:
     from wordsway.smoothness import (
         AdversarialContext,
         Bounds,
+        Cloud,
         LocalLipschitz,
+        MeanFieldLipschitz,
         adversarial_context,
         lipschitz_bounds,
         local_lipschitz,
         local_lipschitz_many,
+        mean_field,
+        mean_field_lipschitz,
+        wasserstein,
     )
 
 __version__ = "0.1.0.dev0"
@@ -87,11 +92,16 @@ _ROOMS = {
     "smoothness": (
         "AdversarialContext",
         "Bounds",
+        "Cloud",
         "LocalLipschitz",
+        "MeanFieldLipschitz",
         "adversarial_context",
         "lipschitz_bounds",
         "local_lipschitz",
         "local_lipschitz_many",
+        "mean_field",
+        "mean_field_lipschitz",
+        "wasserstein",
     ),
     "models": ("Model", "load", "review_contexts", "vocabulary_embeddings"),
     "lab": ("Experiment", "Scope", "Store", "run"),
@@ -104,6 +114,7 @@ __all__ = [
     "AdversarialContext",
     "Attention",
     "Bounds",
+    "Cloud",
     "DeepRandomFeatures",
     "DenseGaussian",
     "Experiment",
@@ -112,6 +123,7 @@ __all__ = [
     "InputError",
     "Interpolator",
     "LocalLipschitz",
+    "MeanFieldLipschitz",
     "MissingExtra",
     "Model",
     "NumericalError",
@@ -136,6 +148,8 @@ __all__ = [
     "load_contexts",
     "local_lipschitz",
     "local_lipschitz_many",
+    "mean_field",
+    "mean_field_lipschitz",
     "normalize",
     "one_word_generalization",
     "perturb",
@@ -148,6 +162,7 @@ __all__ = [
     "sensitivity_profile",
     "vocabulary_embeddings",
     "vocabulary_sensitivity",
+    "wasserstein",
     "word_sensitivity",
 ]
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from smoothness.layers import VARIANTS, D, Variant, explicit, normal
 from wordsway import Attention, InputError, NumericalError, RandomAttention
-from wordsway.smoothness import adversarial_context, lipschitz_bounds, local_lipschitz
-from wordsway.smoothness.heads import directions, factors, spread
+from wordsway.smoothness import adversarial_context, adversarial_directions, lipschitz_bounds, local_lipschitz
+from wordsway.smoothness.heads import Direction, directions, factors, spread, values
 
 heads = st.builds(
     lambda seed, d, size, scale, given, causal: _head(seed, d, size, scale, given, causal),
@@ -200,17 +200,46 @@ def test_low_rank_heads_have_the_eigenvectors_of_the_whole_matrix() -> None:
         torch.testing.assert_close(A @ one.vector, one.eigenvalue * one.vector)
 
 
-def test_the_best_head_is_taken_unless_one_is_named() -> None:
-    layer = Variant(output=True).layer(3)
-    best = adversarial_context(layer, 8, 2.0)
-    by_head = []
+@pytest.mark.parametrize("variant", [Variant(), Variant(output=True, biases=True), Variant(shared=True)], ids=str)
+def test_the_directions_are_ordered_by_how_far_the_first_word_moves_the_others(variant: Variant) -> None:
+    layer, n, R = variant.layer(3), 8, 2.0
+
+    def gain(direction: Direction) -> float:
+        queries, keys, _ = layer.project(direction.context(n, R))
+        weights = torch.softmax(layer.scores(queries, keys), -1)[:, 1, 0]  # of the first word in another's row
+        parts = [weight * values(layer, head) for head, weight in enumerate(weights)]
+        return float(torch.linalg.matrix_norm(torch.stack(parts).sum(0), ord=2))
+
+    found = adversarial_directions(layer, n, R)
+    gains = [gain(direction) for _, direction in found]
+    assert gains == pytest.approx(sorted(gains, reverse=True), rel=0.02)
+    assert len(found) > 2
+    best = adversarial_context(layer, n, R)
+    assert (best.head, best.kind) == (found[0][0], found[0][1].kind)
+    assert adversarial_context(layer, n, R, head=found[-1][0]).head == found[-1][0]
+
+
+def test_the_sign_of_a_direction_lets_the_bias_help() -> None:
+    layer = Variant(biases=True).layer(5)
+    assert layer.query_bias is not None
     for head in range(layer.heads):
-        try:
-            by_head.append(adversarial_context(layer, 8, 2.0, head=head))
-        except NumericalError:
-            continue
-    assert best.lipschitz.value == pytest.approx(max(one.lipschitz.value for one in by_head), rel=1e-5)
-    assert best.head in [one.head for one in by_head]
+        for one in directions(layer, head):
+            queries, keys, _ = layer.project(one.context(2, 1.0))
+            plus = layer.scores(queries, keys)[head, 1]
+            queries, keys, _ = layer.project(-one.context(2, 1.0))
+            minus = layer.scores(queries, keys)[head, 1]
+            assert plus[0] - plus[1] >= minus[0] - minus[1]
+
+
+def test_rotary_layers_use_the_mean_over_places() -> None:
+    layer, n = Variant(rotary=True).layer(2), 7
+    assert layer.rotary is not None
+    for head in range(layer.heads):
+        queries, keys = factors(layer, head)
+        turned = [layer.rotary.turn(queries.mT[:, None], torch.tensor([place]))[:, 0].mT for place in range(n)]
+        A = keys.mT @ torch.stack(turned).mean(0) / math.sqrt(len(queries))
+        for one in directions(layer, head, n):
+            torch.testing.assert_close(A @ one.vector, one.eigenvalue * one.vector)
 
 
 @pytest.mark.parametrize("variant", [Variant(), Variant(True, True, True, True, True)], ids=str)

@@ -70,6 +70,18 @@ def test_tiles_of_any_size_give_the_same(variant: Variant, store: bool, monkeypa
         torch.testing.assert_close(pieces.adjoint(back), whole.adjoint(back), rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize("store", [True, False])
+def test_some_of_a_batch_are_what_they_were(store: bool) -> None:
+    layer, draw = Variant(True, True, True, True, True).layer(), normal(14)
+    X = draw(BATCH, N, D)
+    for whole in (AttentionJacobian(layer, X, store), AutogradJacobian(layer, X)):
+        part = whole.take(torch.tensor([2, 0]))
+        change, back = draw(*whole.inputs), draw(*whole.outputs)
+        torch.testing.assert_close(part.product(change[[2, 0]]), whole.product(change)[[2, 0]])
+        torch.testing.assert_close(part.adjoint(back[[2, 0]]), whole.adjoint(back)[[2, 0]])
+        assert (part.inputs, part.outputs) == ((2, N, D), (2, N, D + 1))
+
+
 def test_masked_layers_are_block_lower_triangular() -> None:
     matrix = dense(AttentionJacobian(Variant(causal=True).layer(), normal(5)(1, N, D)))[0]
     blocks = matrix.reshape(N, -1, N, D).abs().amax((1, 3))  # what row i hears of word j

@@ -178,6 +178,9 @@ def test_products_are_all_that_is_asked_of_an_operator() -> None:
         def adjoint(self, change: Tensor) -> Tensor:
             return change @ self.entries
 
+        def take(self, places: Tensor) -> "Matrix":
+            raise AssertionError("a batch of one is never cut")
+
     found = top_triplets(Matrix(), 1e-12, 50)
     assert float(found.values[0]) == pytest.approx(4)
     assert found.left.abs().round(decimals=6).tolist() == [[0, 1]]

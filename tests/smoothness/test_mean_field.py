@@ -12,9 +12,9 @@ from torch import Tensor
 
 from smoothness.layers import normal
 from wordsway import Attention, InputError, RandomAttention, Rotary
+from wordsway.smoothness.field import best_odds, lower_bound, mean_field, two_point, upper_bound
+from wordsway.smoothness.field_search import MeanFieldLipschitz, _matrices, _Search, mean_field_lipschitz
 from wordsway.smoothness.heads import Direction, directions
-from wordsway.smoothness.mean_field import best_odds, lower_bound, mean_field, two_point, upper_bound
-from wordsway.smoothness.mean_field_search import MeanFieldLipschitz, _matrices, _Search, mean_field_lipschitz
 from wordsway.smoothness.measures import Cloud, wasserstein
 
 D = 4

@@ -40,13 +40,19 @@ class Rotary:
                 f"frequencies, which turn {2 * len(self.frequencies)}"
             )
 
+    def mean_turn(self, rows: Tensor, n: int) -> Tensor:
+        """Rows (..., size) turned by each of the places 0..n - 1, averaged: what a far word sees on the whole."""
+        angles = torch.arange(n, dtype=torch.float64)[:, None] * self.frequencies.double()
+        return self._turned(rows, angles.cos().mean(0).to(rows), angles.sin().mean(0).to(rows))
+
     def turn(self, rows: Tensor, places: Tensor | None = None, back: bool = False) -> Tensor:
         """Rows (..., n, size) turned by their places (0, 1, ... unless given); `back` is the adjoint."""
-        m = len(self.frequencies)
         where = torch.arange(rows.shape[-2], device=rows.device) if places is None else places.to(rows.device)
         angles = where.to(rows.dtype)[:, None] * self.frequencies.to(rows)  # n m
-        cos, sin = self.scale * angles.cos(), self.scale * angles.sin()
-        if back:
-            sin = -sin
+        return self._turned(rows, angles.cos(), -angles.sin() if back else angles.sin())
+
+    def _turned(self, rows: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        m = len(self.frequencies)
         first, second, rest = rows[..., :m], rows[..., m : 2 * m], rows[..., 2 * m :]
-        return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], dim=-1)
+        turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+        return torch.cat([self.scale * turned, rest], dim=-1)

@@ -1,9 +1,12 @@
-"""How smooth attention is: Jacobians, local Lipschitz constants, bounds, adversarial contexts."""
+"""How smooth attention is: Jacobians, local Lipschitz constants, bounds, adversarial contexts, mean field."""
 
-from wordsway.smoothness.adversarial import AdversarialContext, adversarial_context
+from wordsway.smoothness.adversarial import AdversarialContext, adversarial_context, adversarial_directions
 from wordsway.smoothness.bounds import Bound, Bounds, lipschitz_bounds
+from wordsway.smoothness.field import mean_field
+from wordsway.smoothness.field_search import MeanFieldLipschitz, mean_field_lipschitz
 from wordsway.smoothness.jacobian import AttentionJacobian, AutogradJacobian, Jacobian, jacobian_of
 from wordsway.smoothness.measure import LocalLipschitz, local_lipschitz, local_lipschitz_many
+from wordsway.smoothness.measures import Cloud, Transport, wasserstein
 
 __all__ = [
     "AdversarialContext",
@@ -11,11 +14,18 @@ __all__ = [
     "AutogradJacobian",
     "Bound",
     "Bounds",
+    "Cloud",
     "Jacobian",
     "LocalLipschitz",
+    "MeanFieldLipschitz",
+    "Transport",
     "adversarial_context",
+    "adversarial_directions",
     "jacobian_of",
     "lipschitz_bounds",
     "local_lipschitz",
     "local_lipschitz_many",
+    "mean_field",
+    "mean_field_lipschitz",
+    "wasserstein",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +13,11 @@ from torch import Tensor
 from wordsway.contexts import check_radius, check_size
 from wordsway.errors import InputError, NumericalError
 from wordsway.maps import Attention
-from wordsway.smoothness.heads import Direction, attention_of, directions
+from wordsway.smoothness.heads import Direction, attention_of, directions, score_slope, values
 from wordsway.smoothness.jacobian import jacobian_of, tangent
 from wordsway.smoothness.lanczos import top_triplets
-from wordsway.smoothness.measure import PRODUCTS, TOLERANCE, LocalLipschitz, local_lipschitz, local_lipschitz_many
+from wordsway.smoothness.measure import PRODUCTS, TOLERANCE, LocalLipschitz, local_lipschitz
 
-_TRIED = 64  # candidates are compared at contexts of at most so many words
 _ROUGH = 1e-3  # residual of the constants on the way up
 
 
@@ -69,8 +69,8 @@ def adversarial_context(
         At least 2.
     R : float
     head : int or None
-        The head whose eigenvectors are used; None tries all of them, and takes the one with the largest constant of
-        the whole layer at contexts of min(n, 64) words.
+        The head whose eigenvectors are used; None takes the best of all heads, by how far the first word moves the
+        others.
     steps : int
         Then climb: ascent of the constant over all contexts in B_R^n, for at most so many steps.
     seed : int
@@ -78,15 +78,11 @@ def adversarial_context(
 
     Notes
     -----
-    Cost: a local constant for each candidate (two a head), and for each step a local constant and three evaluations
-    of the layer.
+    Cost: O(heads^2 d^2) to choose, one local constant, and for each step another and three evaluations of the layer.
     """
     attention = attention_of(layer)
-    n, radius = check_size(n, "n"), check_radius(R, attention.d or 1)
-    if n < 2:
-        raise InputError(f"n must be at least 2, one word and others that look at it, got {n}")
-    found = _candidates(attention, head)
-    place, direction = found[0] if len(found) == 1 else _best(attention, found, min(n, _TRIED), radius, seed)
+    place, direction = adversarial_directions(attention, n, R, head)[0]
+    radius = float(R)
     context = direction.context(n, radius)
     taken = 0
     if steps:
@@ -97,25 +93,53 @@ def adversarial_context(
     )
 
 
-def _candidates(layer: Attention, head: int | None) -> list[tuple[int, Direction]]:
-    if head is not None and not 0 <= head < layer.heads:
-        raise InputError(f"head must be from 0 to {layer.heads - 1}, got {head}")
-    heads = range(layer.heads) if head is None else (head,)
-    found = [(place, direction) for place in heads for direction in directions(layer, place)]
+def adversarial_directions(
+    layer: Callable[[Tensor], Tensor], n: int, R: float, head: int | None = None
+) -> list[tuple[int, Direction]]:
+    """The heads with their adversarial directions, by how far the first word moves the other n - 1, the best first."""
+    attention = attention_of(layer)
+    n, radius = check_size(n, "n"), check_radius(R, attention.d or 1)
+    if n < 2:
+        raise InputError(f"n must be at least 2, one word and others that look at it, got {n}")
+    if head is not None and not 0 <= head < attention.heads:
+        raise InputError(f"head must be from 0 to {attention.heads - 1}, got {head}")
+    heads = range(attention.heads) if head is None else (head,)
+    found = [(place, direction) for place in heads for direction in directions(attention, place, n)]
     if not found:
         raise NumericalError(
             "no head has a real eigenvalue of A = K^T Q / sqrt(q), which an adversarial context needs: "
             "use local_lipschitz at contexts of your own"
         )
-    return found
+    gains = _gains(attention, [direction for _, direction in found], n, radius)
+    order = sorted(range(len(found)), key=lambda place: -gains[place])
+    return [found[place] for place in order]
 
 
-def _best(
-    layer: Attention, found: list[tuple[int, Direction]], n: int, radius: float, seed: int
-) -> tuple[int, Direction]:
-    contexts = torch.stack([direction.context(n, radius) for _, direction in found])
-    constants = local_lipschitz_many(layer, contexts, _ROUGH, PRODUCTS, seed=seed)
-    return max(zip(constants, found, strict=True), key=lambda pair: pair[0].value)[1]
+def _gains(layer: Attention, found: list[Direction], n: int, radius: float) -> list[float]:
+    """For each direction, how far the first word moves any other word of its context without moving its weight.
+
+    With the first word a and all others b, head h gives a the weight p_h = 1 / (1 + (n - 1) exp(s(b, b) - s(b, a))), so
+    that each other word moves by sum_h p_h V_h dx where dx keeps the scores: the lower bound's way, which grows like
+    sqrt(n). Positions are left out: they do not matter for a choice.
+    """
+    if len(found) == 1:
+        return [1.0]
+    matrices = torch.stack([values(layer, head) for head in range(layer.heads)])  # H p d
+    gains = []
+    for direction in found:
+        first, other = direction.context(2, radius)
+        leads = torch.stack([score_slope(layer, head, other) @ (first - other) for head in range(layer.heads)])
+        weights = torch.sigmoid(leads - math.log(n - 1))
+        gains.append(_rough_norm(torch.tensordot(weights, matrices, 1)))
+    return gains
+
+
+def _rough_norm(matrix: Tensor) -> float:
+    """The operator norm to a few percent, from below, by a few steps of power iteration."""
+    vector = torch.linspace(0, 2, matrix.shape[1], dtype=matrix.dtype)
+    for _ in range(10):
+        vector = matrix.mT @ (matrix @ torch.nn.functional.normalize(vector, dim=0))
+    return float(torch.linalg.vector_norm(matrix @ torch.nn.functional.normalize(vector, dim=0)))
 
 
 def _climb(layer: Attention, context: Tensor, radius: float, steps: int, seed: int) -> tuple[Tensor, int]:

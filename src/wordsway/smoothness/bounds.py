@@ -20,6 +20,8 @@ from wordsway.smoothness.heads import (
     Direction,
     attention_of,
     directions,
+    exponential,
+    norm,
     spread,
     value_rows,
     values,
@@ -130,7 +132,7 @@ def _upper(layer: Attention, n: int, radius: float) -> list[Bound]:
     discrete = summed(lambda a: math.sqrt(3 * (a**2 * (4 * n + 1) + n)))
     covariance = [root + a * (1 + root) for a in sizes]
     tight = min(summed(lambda a: root + a * (1 + root)), _joint(layer, covariance))
-    field = (2 if layer.causal else 1) * summed(lambda a: (1 + 3 * a) * _exp(2 * a))
+    field = (2 if layer.causal else 1) * summed(lambda a: (1 + 3 * a) * exponential(2 * a))
     ball = "words in the ball, masked or not"
     return [
         Bound("discrete", "upper", discrete, POSTER, ball),
@@ -156,8 +158,8 @@ def _lower(layer: Attention, n: int, radius: float) -> list[Bound]:
     shift = gamma * radius**2
     adversarial = norm(gain) * math.sqrt(n - 1) / (1 + (n - 1) * math.exp(-2 * shift))
     first = max(_first_word(one, gain, n, radius, layer.causal) for one in found)
-    many = norm(gain) * shift / 2 * _exp(shift) if math.log(n) >= 2 * shift else None
-    needed = f"n at least exp(2 gamma R^2) = {_exp(2 * shift):.3g}"
+    many = norm(gain) * shift / 2 * exponential(shift) if math.log(n) >= 2 * shift else None
+    needed = f"n at least exp(2 gamma R^2) = {exponential(2 * shift):.3g}"
     head = f"one head without positions, gamma = {gamma:.4g}"
     return [
         Bound("adversarial", "lower", adversarial, POSTER, head),
@@ -192,12 +194,3 @@ def _first_word(direction: Direction, gain: Tensor, n: int, radius: float, causa
     cross = torch.outer(u, gram @ u)
     total = once * gram + twice * (cross + cross.mT) + thrice * (u @ gram @ u) * torch.outer(u, u)
     return math.sqrt(float(torch.linalg.eigvalsh(total)[-1].clamp_min(0)))
-
-
-def norm(matrix: Tensor) -> float:
-    """The operator norm."""
-    return float(torch.linalg.matrix_norm(matrix.double(), ord=2))
-
-
-def _exp(exponent: float) -> float:
-    return math.exp(exponent) if exponent < 700 else math.inf

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,8 @@ from torch import Tensor
 
 from wordsway.errors import InputError
 from wordsway.maps import Attention
+
+_Array: TypeAlias = npt.NDArray[np.float64]
 
 _OFFSETS = 1024  # rotary positions: up to so many differences of places are tried one by one
 
@@ -90,13 +93,20 @@ def _dimension(layer: Attention) -> int:
     return layer.d
 
 
-def directions(layer: Attention, head: int) -> list[Direction]:
+def directions(layer: Attention, head: int, n: int = 1) -> list[Direction]:
     """The adversarial directions of a head, from the least and the largest real eigenvalue of its A; may be none.
 
     The eigenvalues of K^T Q other than 0 are those of the smaller matrix Q K^T, where w becomes the eigenvector K^T w;
-    with fewer rows than columns there is the eigenvalue 0 too, for the vectors that Q takes to 0.
+    with fewer rows than columns there is the eigenvalue 0 too, for the vectors that Q takes to 0. With rotary
+    positions A depends on the distance of two words, and its mean over n places is taken. The sign of an eigenvector
+    is free: it is the one for which the bias of the queries makes the other words look at the first one more.
     """
-    queries, keys = (part.numpy() for part in factors(layer, head))
+    weights = factors(layer, head)
+    queries, keys = weights[0].numpy(), weights[1].numpy()
+    if layer.rotary is not None:
+        queries = layer.rotary.mean_turn(weights[0].mT, n).mT.numpy()
+    bias = _bias(layer, "query", head)
+    pull = None if bias is None else keys.T @ bias.numpy()  # what the bias adds to the score of a word
     size, d = queries.shape
     numbers, vectors = np.linalg.eig((queries @ keys.T if d > size else keys.T @ queries) / math.sqrt(size))
     found = []
@@ -107,14 +117,25 @@ def directions(layer: Attention, head: int) -> list[Direction]:
         place = real[pick(numbers.real[real])]
         eigenvalue, vector = float(numbers[place].real), vectors[:, place].real
         if factor * eigenvalue > 0:
-            found.append(_direction(keys.T @ vector if d > size else vector, eigenvalue, factor * eigenvalue, kind))
+            whole = keys.T @ vector if d > size else vector
+            found.append(_direction(whole, eigenvalue, factor * eigenvalue, kind, pull))
     if not found and d > size:
-        found.append(_direction(np.linalg.svd(queries)[2][-1], 0.0, 0.0, "opposite"))
+        found.append(_direction(np.linalg.svd(queries)[2][-1], 0.0, 0.0, "opposite", pull))
     return found
 
 
-def _direction(vector: npt.NDArray[np.float64], eigenvalue: float, gamma: float, kind: str) -> Direction:
-    return Direction(torch.from_numpy(vector / np.linalg.norm(vector)), eigenvalue, gamma, kind)
+def _direction(vector: _Array, eigenvalue: float, gamma: float, kind: str, pull: _Array | None) -> Direction:
+    towards = 0.0 if pull is None else float(pull @ vector) * (-1 if kind == "opposite" else 1)
+    unit = vector / np.linalg.norm(vector)
+    return Direction(torch.from_numpy(-unit if towards < 0 else unit), eigenvalue, gamma, kind)
+
+
+def score_slope(layer: Attention, head: int, x: Tensor) -> Tensor:
+    """How the score that a word x gives to another one depends on that one, without positions, (d,)."""
+    queries, keys = factors(layer, head)
+    bias = _bias(layer, "query", head)
+    query = queries @ x if bias is None else queries @ x + bias
+    return keys.mT @ query / math.sqrt(len(queries))
 
 
 def spread(layer: Attention, head: int, n: int, radius: float) -> tuple[float, float]:
@@ -175,3 +196,13 @@ def _largest(layer: Attention, left: Tensor, right: Tensor, n: int) -> float:
     start = layer.rotary.turn(left.mT[:, None], places[-1:] * 0)[:, 0]  # q size
     turned = layer.rotary.turn(right.mT[:, None].expand(-1, len(places), -1), places)  # q places size
     return float(torch.linalg.matrix_norm(turned.movedim(1, 0) @ start.mT, ord=2).max())
+
+
+def norm(matrix: Tensor) -> float:
+    """The operator norm."""
+    return float(torch.linalg.matrix_norm(matrix.double(), ord=2))
+
+
+def exponential(exponent: float) -> float:
+    """exp, and infinity where that overflows."""
+    return math.exp(exponent) if exponent < 700 else math.inf

@@ -12,6 +12,7 @@ For the adjoint, the row sums of P o (G U^T) are the products g_i . o_i, known b
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -45,6 +46,9 @@ class Jacobian(Protocol):
 
     def adjoint(self, change: Tensor) -> Tensor:
         """Its transpose, (B, ...) -> (B, n, d)."""
+
+    def take(self, places: Tensor) -> Jacobian:
+        """The derivatives at some contexts of the batch."""
 
 
 class AttentionJacobian:
@@ -113,6 +117,16 @@ class AttentionJacobian:
             keys[heads, seen] += shifts.mT @ self._queries[heads, rows]
             values[heads, seen] += weights.mT @ pulled[heads, rows]
         return self._pull(self._scale * queries, keys, values)
+
+    def take(self, places: Tensor) -> AttentionJacobian:
+        """The same at some contexts of the batch; where the weights are kept, theirs are copied."""
+        part = copy.copy(self)
+        part._batch = len(places)
+        part.inputs, part.outputs = ((len(places), *shape[1:]) for shape in (self.inputs, self.outputs))
+        for name in ("_queries", "_keys", "_values", "_values_one", "_levels", "_mixed", "_weights"):
+            if (whole := getattr(self, name)) is not None:
+                setattr(part, name, self._by_batch(whole)[places].flatten(0, 1))
+        return part
 
     def _mix(self) -> Tensor:
         """O = P U; keeps the levels of each row and, where asked, the weights."""
@@ -198,6 +212,7 @@ class AutogradJacobian:
     """
 
     def __init__(self, function: Callable[[Tensor], Tensor], X: Tensor) -> None:
+        self._function = function
         batched = bool(getattr(function, "batched", False))
         self._map = function if batched else lambda contexts: torch.stack([function(one) for one in contexts])
         self._contexts = X
@@ -214,6 +229,9 @@ class AutogradJacobian:
     def adjoint(self, change: Tensor) -> Tensor:
         pulled: Tensor = self._backward(change)[0]
         return pulled.detach()
+
+    def take(self, places: Tensor) -> AutogradJacobian:
+        return AutogradJacobian(self._function, self._contexts[places])
 
 
 def _with_backward(function: Callable[[Tensor], Tensor], X: Tensor) -> tuple[Tensor, Callable[[Tensor], Any]]:

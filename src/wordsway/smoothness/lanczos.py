@@ -14,6 +14,8 @@ from wordsway.smoothness.jacobian import Jacobian
 
 _BASIS = 24  # vectors kept on each side before a restart
 _KEPT = 6  # of them after it
+_LITTLE = 0.1  # of its length: then a vector is made orthogonal twice
+_WORTH = 0.75  # operators that are done are dropped when no more than this part of a batch goes on
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,22 +65,28 @@ def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int 
     left, right = like.new_zeros(operator.outputs), like.new_zeros(operator.inputs)
     counts = torch.zeros(batch, dtype=torch.int64)
     converged = torch.zeros(batch, dtype=torch.bool)
+    running = torch.arange(batch)  # which operator each row of the basis belongs to
     for spent in range(2, products + 1, 2):
         beta = basis.step()
         if not torch.isfinite(beta).all():
             raise NumericalError("the Jacobian is not finite at this context: rescale the context or the layer")
         rows, sizes, columns = basis.decompose()
         gaps = beta * rows[:, -1, 0].abs()
-        done = gaps <= tolerance * sizes[:, 0]
-        taken = ~converged & (done.cpu() | (spent + 2 > products))
-        for number in taken.nonzero().flatten().tolist():
-            values[number], residuals[number] = sizes[number, 0], gaps[number]
-            left[number], right[number] = basis.vectors(number, rows, columns)
-            counts[number], converged[number] = spent, bool(done[number])
+        done = (gaps <= tolerance * sizes[:, 0]).cpu()
+        for place in range(len(running)):
+            number = int(running[place])
+            if not converged[number] and (done[place] or spent + 2 > products):
+                values[number], residuals[number] = sizes[place, 0], gaps[place]
+                left[number], right[number] = basis.vectors(place, rows, columns)
+                counts[number], converged[number] = spent, done[place]
         if converged.all():
             break
         if basis.full():
             basis.restart(rows, sizes, columns)
+        going = ~converged[running]
+        if int(going.sum()) <= _WORTH * len(running):
+            basis.take(going.nonzero().flatten())
+            running = running[going]
     return Triplets(values, residuals, left, right, counts, converged)
 
 
@@ -120,6 +128,11 @@ class _Basis:
         right = columns[number, :, 0] @ self.right[number, : self.count]
         return left.reshape(self.operator.outputs[1:]), right.reshape(self.operator.inputs[1:])
 
+    def take(self, places: Tensor) -> None:
+        """Go on with some of the batch."""
+        self.operator = self.operator.take(places)
+        self.right, self.left, self.small = self.right[places], self.left[places], self.small[places]
+
     def full(self) -> bool:
         return self.count == _BASIS
 
@@ -135,13 +148,18 @@ class _Basis:
 
 
 def _orthogonal(vectors: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
-    """Vectors (B, size) without their part in a basis (B, k, size), taken out twice, and its coefficients (B, k)."""
-    total = vectors.new_zeros(basis.shape[:2])
-    for _ in range(2):
-        parts = basis @ vectors[..., None]  # B k 1
-        vectors = vectors - (basis.mT @ parts)[..., 0]
-        total += parts[..., 0]
-    return vectors, total
+    """Vectors (B, size) without their part in a basis (B, k, size), and its coefficients (B, k).
+
+    Where little is left, that part is taken out again: the first time its own rounding errors stay.
+    """
+    before = torch.linalg.vector_norm(vectors, dim=-1)
+    parts = torch.bmm(basis, vectors[..., None])  # B k 1
+    vectors = torch.baddbmm(vectors[..., None], basis.mT, parts, alpha=-1)[..., 0]
+    if bool((torch.linalg.vector_norm(vectors, dim=-1) < _LITTLE * before).any()):
+        again = torch.bmm(basis, vectors[..., None])
+        vectors = torch.baddbmm(vectors[..., None], basis.mT, again, alpha=-1)[..., 0]
+        parts = parts + again
+    return vectors, parts[..., 0]
 
 
 def _unit(vectors: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,12 +13,12 @@ from wordsway.lab.claims import above, curves, each
 from wordsway.lab.experiment import Estimate, Experiment, Finished, Parameters, Record, Scope, Table, Verdict
 from wordsway.maps.attention import Attention
 from wordsway.seeds import generator
-from wordsway.smoothness.mean_field_search import mean_field_lipschitz
+from wordsway.smoothness.field_search import mean_field_lipschitz
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-RADII = {"quick": (0.5, 1.1, 1.7, 2.4), "paper": (0.5, 0.8, 1.1, 1.4, 1.7, 2.0, 2.2, 2.4)}
+RADII = {"quick": (0.5, 1.4, 2.4), "paper": (0.5, 0.8, 1.1, 1.4, 1.7, 2.0, 2.2, 2.4)}
 _D = 5  # an odd d, so that A has a real eigenvalue
 _POINTS = 4
 _TITLES = {False: "attention", True: "masked attention"}

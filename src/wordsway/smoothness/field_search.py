@@ -17,17 +17,16 @@ from wordsway.contexts import check_radius, check_size
 from wordsway.errors import InputError
 from wordsway.maps.attention import Attention
 from wordsway.seeds import generator
-from wordsway.smoothness.heads import Direction, attention_of, directions, factors, values
-from wordsway.smoothness.mean_field import (
+from wordsway.smoothness.field import (
     best_odds,
     lower_bound,
     mean_field,
-    norm,
     softmax_attention,
     two_point,
     upper_bound,
     visible,
 )
+from wordsway.smoothness.heads import Direction, attention_of, directions, factors, norm, values
 from wordsway.smoothness.measures import Cloud, wasserstein
 
 _LIGHTEST = -18.0  # log of the least weight

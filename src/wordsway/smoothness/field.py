@@ -14,7 +14,7 @@ from torch import Tensor
 
 from wordsway.errors import InputError
 from wordsway.maps.attention import Attention
-from wordsway.smoothness.heads import Direction
+from wordsway.smoothness.heads import Direction, exponential, norm
 from wordsway.smoothness.measures import Cloud
 
 
@@ -82,7 +82,7 @@ def upper_bound(A: Tensor, V: Tensor, R: float, masked: bool = False) -> float:
     distance over positions in place of the mean square, the first bound holds for masked attention too.
     """
     size = norm(A) * R**2
-    return (2 if masked else 1) * norm(V) * (1 + 3 * size) * _exp(2 * size)
+    return (2 if masked else 1) * norm(V) * (1 + 3 * size) * exponential(2 * size)
 
 
 def lower_bound(found: Sequence[Direction], R: float) -> float:
@@ -91,7 +91,7 @@ def lower_bound(found: Sequence[Direction], R: float) -> float:
     Contribution 3 says so for large R; `two_point` shows it for every R.
     """
     size = max((one.gamma for one in found), default=0.0) * R**2
-    return size / 2 * _exp(size)
+    return size / 2 * exponential(size)
 
 
 def two_point(found: Sequence[Direction], V: Tensor, R: float) -> float:
@@ -108,19 +108,10 @@ def two_point(found: Sequence[Direction], V: Tensor, R: float) -> float:
         size = one.gamma * R**2
         t = best_odds(size)
         gain = float(torch.linalg.vector_norm(V @ one.vector))
-        values.append(gain * math.sqrt(t) * (1 + t + 2 * size) / (1 + t) ** 2 * _exp(size))
+        values.append(gain * math.sqrt(t) * (1 + t + 2 * size) / (1 + t) ** 2 * exponential(size))
     return max(values)
 
 
 def best_odds(size: float) -> float:
     """The root t > 0 of t^2 + 6 size t = 1 + 2 size, where sqrt(t) (1 + t + 2 size) / (1 + t)^2 is largest."""
     return 2 * (1 + 2 * size) / (6 * size + math.sqrt(36 * size**2 + 4 * (1 + 2 * size)))
-
-
-def norm(matrix: Tensor) -> float:
-    """The operator norm."""
-    return float(torch.linalg.matrix_norm(matrix, ord=2))
-
-
-def _exp(exponent: float) -> float:
-    return math.exp(exponent) if exponent < 700 else math.inf
