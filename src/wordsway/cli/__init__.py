@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from wordsway.cli import generalize, laboratory
+from wordsway.cli import generalize, laboratory, lipschitz
+from wordsway.cli.greedy import Greedy
 from wordsway.cli.interrupt import interruptible
 from wordsway.errors import WordswayError
 
@@ -118,6 +119,9 @@ def maps(as_json: Json = False) -> None:
 
 app.command(epilog="Example: wordsway generalize raf --n 40 --d 384 --samples 400 --data imdb")(
     interruptible(generalize.generalize)
+)
+app.command(cls=Greedy, epilog="Example: wordsway lipschitz --layer 3 --lengths 16 64 240")(
+    interruptible(lipschitz.lipschitz)
 )
 app.command(epilog="Example: wordsway reproduce fig2-rf fig3-raf --scale quick")(interruptible(laboratory.reproduce))
 app.command(epilog="Example: wordsway figures --json")(interruptible(laboratory.figures))

@@ -140,6 +140,11 @@ def theory(axes: Axes, x: Sequence[float], y: Sequence[float], label: str) -> No
     axes.plot(x, y, color=mpl.rcParams["text.color"], linestyle=(0, (4, 3)), linewidth=1.2, label=label, zorder=4)
 
 
+def line(axes: Axes, x: Sequence[float], y: Sequence[float], label: str, number: int) -> None:
+    """A bound, as a dotted line in the colour of its number."""
+    axes.plot(x, y, color=colour(number), linestyle=(0, (1.5, 1.5)), linewidth=1.4, label=label, zorder=2)
+
+
 def finish(axes: Axes, x: str, y: str, places: Sequence[float], logarithmic: bool) -> None:
     """Labels, scales, ticks at the measured places, and the legend."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
