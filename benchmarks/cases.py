@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import alone, compare, generalization, laboratory
+from benchmarks import alone, compare, generalization, laboratory, smoothness
 from benchmarks.child import Child
 from benchmarks.report import Outcome
 
@@ -112,6 +112,24 @@ CASES: dict[str, Case] = {
     ),
     "generalization-raf": _simulation("raf", 120),
     "generalization-rf": _simulation("rf", 40),
+    "lipschitz": Case(
+        "layer 3 of the encoder, n=100 and n=240, 10 texts, against power iteration by autograd",
+        smoothness.against,
+        {"lengths": (100, 240), "inputs": 10, "runs": 3, "steps": 5000},
+        {"lengths": (4,), "inputs": 2, "runs": 1, "steps": 5},
+    ),
+    "lipschitz-4096": Case(
+        "layer 3 of the encoder at 4,096 words",
+        smoothness.long,
+        {"kind": "layer", "n": 4096, "size": 256, "seconds": 120, "memory": 3 * _GB},
+        {"kind": "layer", "n": 8, "size": 4, "seconds": 120, "memory": 3 * _GB},
+    ),
+    "lipschitz-16384": Case(
+        "one head of 64 at 16,384 words",
+        smoothness.long,
+        {"kind": "head", "n": 16_384, "size": 64, "seconds": None, "memory": 3 * _GB},
+        {"kind": "head", "n": 8, "size": 4, "seconds": None, "memory": 3 * _GB},
+    ),
     "runner": Case(
         "the laboratory's own cost: 5,000 trials that do nothing",
         laboratory.runner,
@@ -127,5 +145,7 @@ CASES: dict[str, Case] = {
     "figures-quick": _figures("quick", 180, _SENSITIVITY),
     "figures-paper": _figures("paper", 900, _SENSITIVITY),
     "figures-generalization": _figures("quick", 120, _GENERALIZATION),
+    "figures-smooth": _figures("quick", 120, ["smooth-real", "smooth-adversarial", "smooth-bounds", "meanfield"]),
+    "figures-smooth-paper": _figures("paper", 600, ["smooth-real"]),
     "figures-generalization-paper": _figures("paper", 2400, _GENERALIZATION, memory=8 * _GB),
 }

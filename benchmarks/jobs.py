@@ -16,6 +16,7 @@ from benchmarks import published
 from benchmarks.generalization import GENERALIZATION_JOBS
 from benchmarks.laboratory import LAB_JOBS
 from benchmarks.metering import measure
+from benchmarks.smoothness import SMOOTHNESS_JOBS
 from wordsway.seeds import generator
 
 WORD = 1  # the first word of a review: row 0 is the opening token, the same in every context
@@ -206,5 +207,6 @@ JOBS: dict[str, Callable[..., dict[str, Any]]] = (
         )
     }
     | GENERALIZATION_JOBS
+    | SMOOTHNESS_JOBS
     | LAB_JOBS
 )

@@ -1,0 +1,141 @@
+"""Local Lipschitz constants: ours against power iteration by autograd, and lengths that n x n matrices do not reach."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import wordsway as ws
+from benchmarks.child import Child
+from benchmarks.metering import measure
+from benchmarks.report import Outcome, Row, Target, number
+from wordsway.memory import human
+
+AGAINST = "Lipschitz constants: ours against power iteration by autograd"
+LARGE = "Lipschitz constants of long contexts (ours)"
+MODEL, LAYER = "minilm", 3
+TOLERANCE = 1e-4
+
+
+def _layer() -> Any:
+    return ws.load(MODEL).attention(LAYER)
+
+
+def _texts(count: int, n: int) -> Tensor:
+    """What the layer reads on reviews, (count, n, d)."""
+    model = ws.load(MODEL)
+    return model.layer_inputs(model.review_tokens(count, n), LAYER).double()
+
+
+# Jobs
+
+
+def lipschitz_ours(n: int, inputs: int, runs: int) -> dict[str, Any]:
+    """The constants of a layer on several texts, in one batch."""
+    layer, contexts = _layer(), _texts(inputs, n)
+    found, costs = measure(lambda _: ws.local_lipschitz_many(layer, contexts, TOLERANCE), runs)
+    return {**costs, "values": [one.value for one in found[0]], "products": [one.products for one in found[0]]}
+
+
+def lipschitz_published(n: int, inputs: int, steps: int) -> dict[str, Any]:
+    """Power iteration on J^T J, one text at a time, to the same residual; and when each was first within it."""
+    layer, contexts = _layer(), _texts(inputs, n)
+    warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
+    (found,), costs = measure(lambda _: [_power(layer, X, steps) for X in contexts], warm=False)
+    values = [history[-1] for history in found]
+    early = [next(k for k, value in enumerate(h, 1) if abs(value / h[-1] - 1) <= TOLERANCE) for h in found]
+    return {**costs, "values": values, "products": [2 * len(history) for history in found], "early": sum(early)}
+
+
+def _power(layer: Callable[[Tensor], Tensor], X: Tensor, steps: int) -> list[float]:
+    """The values of all steps until |J^T u - s v| <= 1e-4 s, from a random vector."""
+    v = torch.randn(X.shape, generator=torch.Generator().manual_seed(0), dtype=X.dtype)
+    v = v / torch.linalg.vector_norm(v)
+    values: list[float] = []
+    for _ in range(steps):
+        moved: Tensor = torch.func.jvp(layer, (X,), (v,))[1]
+        value = torch.linalg.vector_norm(moved)
+        backward: Any = torch.func.vjp(layer, X)
+        pulled: Tensor = backward[1](moved / value)[0]
+        values.append(float(value))
+        if float(torch.linalg.vector_norm(pulled - value * v)) <= TOLERANCE * float(value):
+            break
+        v = pulled / torch.linalg.vector_norm(pulled)
+    return values
+
+
+def lipschitz_long(kind: str, n: int, size: int) -> dict[str, Any]:
+    """One constant at a long context: the encoder's layer on rows of many texts, or one random head."""
+    if kind == "layer":
+        layer, context = _layer(), _texts(-(-n // size), size).flatten(0, 1)[:n]
+    else:
+        layer, context = ws.RandomAttention(size), ws.gaussian_context(n, size)
+    (found,), costs = measure(lambda _: ws.local_lipschitz(layer, context, TOLERANCE), warm=False)
+    share = found.residual / found.value
+    return {**costs, "value": found.value, "share": share, "products": found.products, "status": found.status}
+
+
+SMOOTHNESS_JOBS: dict[str, Callable[..., dict[str, Any]]] = {
+    job.__name__: job for job in (lipschitz_ours, lipschitz_published, lipschitz_long)
+}
+
+# Cases
+
+
+def against(child: Child, size: Mapping[str, Any]) -> Outcome:
+    """The same layer and texts, to the same residual."""
+    rows, targets = [], []
+    for n in size["lengths"]:
+        shape = {"n": n, "inputs": size["inputs"]}
+        ours = child("lipschitz_ours", runs=size["runs"], **shape)
+        theirs = child("lipschitz_published", steps=size["steps"], **shape)
+        case = f"{MODEL}, layer {LAYER}, n={n}, {size['inputs']} texts"
+        ratio = theirs["seconds"] / ours["seconds"]
+        share = 2 * theirs["early"] / sum(theirs["products"])
+        gap = max(abs(a / b - 1) for a, b in zip(ours["values"], theirs["values"], strict=True))
+        cells = {
+            "case": case,
+            "power iteration, s": number(theirs["seconds"]),
+            "ours, s": number(ours["seconds"]),
+            "times faster": number(ratio),
+            "its products": f"{sum(theirs['products']):,}",
+            "our products": f"{sum(ours['products']):,}",
+            "its memory": human(theirs["rise"]),
+            "our memory": human(ours["rise"]),
+            "times faster, were it told when to stop": number(ratio * share),
+        }
+        rows.append(Row(AGAINST, cells))
+        targets += [
+            Target(case, "at least 15 times faster, to a residual of 1e-4", f"{ratio:.1f} times", ratio >= 15),
+            Target(case, "the same values, to 1e-4", f"{gap:.1e} apart at most", gap <= 1e-4),
+        ]
+    return Outcome(tuple(rows), tuple(targets))
+
+
+def long(child: Child, size: Mapping[str, Any]) -> Outcome:
+    """A context so long that its n x n matrices must not be made all at once."""
+    kind, n = size["kind"], size["n"]
+    got = child("lipschitz_long", kind=kind, n=n, size=size["size"])
+    name = f"{MODEL}, layer {LAYER}, 12 heads" if kind == "layer" else f"one random head of {size['size']}"
+    case = f"{name}, n={n:,}"
+    cells = {
+        "case": case,
+        "seconds": number(got["seconds"]),
+        "whole process": human(got["peak"]),
+        "constant": f"{got['value']:.4f}",
+        "products": str(got["products"]),
+    }
+    targets = [
+        Target(
+            case, f"under {human(size['memory'])}, the whole process", human(got["peak"]), got["peak"] < size["memory"]
+        ),
+        Target(case, "converges to 1e-4", f"{got['status']}, {got['share']:.1e}", got["share"] <= TOLERANCE),
+    ]
+    if size["seconds"] is not None:
+        took = f"{number(got['seconds'])} s"
+        targets.append(Target(case, f"within {size['seconds']} s", took, got["seconds"] <= size["seconds"]))
+    return Outcome((Row(LARGE, cells),), tuple(targets))
