@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 import torch
 from tokenizers import Tokenizer
@@ -361,7 +362,9 @@ def test_names_and_files_that_are_not_there(tmp_path: Path, monkeypatch: pytest.
     assert _refusal("smolm2").endswith("(did you mean 'smollm2'?)")
     assert "must be a folder" in _refusal(str(tmp_path / "none"))
     (tmp_path / "model.gguf").write_bytes(b"GGUF no more")
+    before = gguf.GGUFReader, gguf.get_tensor_name_map
     assert f"{tmp_path / 'model.gguf'} must hold a whole model, got " in _refusal(str(tmp_path / "model.gguf"))
+    assert (gguf.GGUFReader, gguf.get_tensor_name_map) == before
 
 
 def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import importlib
 import importlib.util
 import io
 import json
@@ -141,7 +142,7 @@ def _from_gguf(name: str, file: ModelFile) -> Model:
         if importlib.util.find_spec(package) is None:
             raise MissingExtra(f"reading a GGUF file needs {package}: run `{_EXTRA}`")
     _LOG.info("converting %s, once", file.path)
-    with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no setting turns off
+    with _parsed_once(), contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no setting turns off
         network = _read(file.path, file.remedy)
     check_type(network.config.model_type)
     with _undisturbed():
@@ -226,6 +227,23 @@ def _undisturbed() -> Iterator[None]:
         settings.set_verbosity(verbosity)
         if bars:
             settings.enable_progress_bar()
+
+
+@contextlib.contextmanager
+def _parsed_once() -> Iterator[None]:
+    """Let gguf remember its answers: transformers has it parse a file twice and make one table for each module.
+
+    That takes more than half of the time, and the answers depend on nothing but the arguments.
+    """
+    gguf = importlib.import_module("gguf")
+    kept = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
+    try:
+        for name, ask in kept.items():
+            setattr(gguf, name, lru_cache(ask))
+        yield
+    finally:
+        for name, ask in kept.items():
+            setattr(gguf, name, ask)
 
 
 @contextlib.contextmanager
