@@ -145,7 +145,7 @@ CASES: dict[str, Case] = {
     "figures-quick": _figures("quick", 180, _SENSITIVITY),
     "figures-paper": _figures("paper", 900, _SENSITIVITY),
     "figures-generalization": _figures("quick", 120, _GENERALIZATION),
-    "figures-smooth": _figures("quick", 120, ["smooth-real", "smooth-adversarial", "smooth-bounds", "meanfield"]),
+    "figures-smooth": _figures("quick", 180, ["smooth-real", "smooth-adversarial", "smooth-bounds", "meanfield"]),
     "figures-smooth-paper": _figures("paper", 600, ["smooth-real"]),
     "figures-generalization-paper": _figures("paper", 2400, _GENERALIZATION, memory=8 * _GB),
 }

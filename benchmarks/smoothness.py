@@ -118,7 +118,7 @@ def against(child: Child, size: Mapping[str, Any]) -> Outcome:
 
 def long(child: Child, size: Mapping[str, Any]) -> Outcome:
     """A context so long that its n x n matrices must not be made all at once."""
-    kind, n = size["kind"], size["n"]
+    kind, n, limit = size["kind"], size["n"], size["memory"]
     got = child("lipschitz_long", kind=kind, n=n, size=size["size"])
     name = f"{MODEL}, layer {LAYER}, 12 heads" if kind == "layer" else f"one random head of {size['size']}"
     case = f"{name}, n={n:,}"
@@ -130,9 +130,7 @@ def long(child: Child, size: Mapping[str, Any]) -> Outcome:
         "products": str(got["products"]),
     }
     targets = [
-        Target(
-            case, f"under {human(size['memory'])}, the whole process", human(got["peak"]), got["peak"] < size["memory"]
-        ),
+        Target(case, f"under {human(limit)}, the whole process", human(got["peak"]), got["peak"] < limit),
         Target(case, "converges to 1e-4", f"{got['status']}, {got['share']:.1e}", got["share"] <= TOLERANCE),
     ]
     if size["seconds"] is not None:

@@ -224,6 +224,8 @@ def test_an_unknown_case_is_refused_in_one_line(capsys: pytest.CaptureFixture[st
         ("rf-150", "rf, n=8"),
         ("accuracy", "raf, n=6"),
         ("generalization", "raf, n=4"),
+        ("lipschitz", "minilm, layer 3, n=4"),
+        ("lipschitz-16384", "one random head of 4"),
     ],
 )
 def test_quick_cases_print_their_rows_and_write_nothing(
@@ -309,6 +311,7 @@ def _answer(job: str, **changes: Any) -> dict[str, Any]:
     }
     others = {"candidates": 9, "top": "x", "gap": 1e-15, "sample": 3, "count": 5}
     others |= {"losses": {"a": 0.5, "b": 0.1}, "interpolates": True}
+    others |= {"value": 1.0, "share": 1e-5, "products": [40, 50], "early": 30, "status": "converged"}
     others |= {"done": 5000, "asked": 5000, "claims": 4, "hold": 4, "digest": "0" * 64}
     efforts = {name: {"ratios": [1.1, 1.2], "seconds": 1.0} for name in ("simple", "quick", "tight")}
     answer: dict[str, Any] = {**costs, **checks, **values, **others, "efforts": efforts}
@@ -341,6 +344,12 @@ def _answer(job: str, **changes: Any) -> dict[str, Any]:
         ("generalization-raf", "generalization_ours", {"seconds": 61.0}, "within 60 s"),
         ("generalization-rf", "generalization_ours", {"peak": 9 * 10**9}, "under 8.0 GB"),
         ("generalization-rf", "generalization_ours", {"interpolates": False}, "every training label is fitted"),
+        ("lipschitz", "lipschitz_published", {"seconds": 1.4}, "at least 15 times faster"),
+        ("lipschitz", "lipschitz_ours", {"values": [1.0, 1.1002, 0.9]}, "the same values, to 1e-4"),
+        ("lipschitz-4096", "lipschitz_long", {"seconds": 121.0}, "within 120 s"),
+        ("lipschitz-4096", "lipschitz_long", {"peak": 3 * 10**9}, "under 3.0 GB"),
+        ("lipschitz-16384", "lipschitz_long", {"share": 2e-4}, "converges to 1e-4"),
+        ("figures-smooth-paper", "lab_figures", {"seconds": 601.0}, "within 600 s"),
         ("runner", "lab_empty", {"seconds": 10.1}, "under 2 ms a trial"),
         ("runner", "lab_empty", {"done": 4999}, "every trial is stored"),
         ("figures-quick", "lab_figures", {"seconds": 181.0}, "within 180 s"),

@@ -7,6 +7,7 @@ be called inside `style`, which sets colours and fonts.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -140,9 +141,9 @@ def theory(axes: Axes, x: Sequence[float], y: Sequence[float], label: str) -> No
     axes.plot(x, y, color=mpl.rcParams["text.color"], linestyle=(0, (4, 3)), linewidth=1.2, label=label, zorder=4)
 
 
-def line(axes: Axes, x: Sequence[float], y: Sequence[float], label: str, number: int) -> None:
-    """A bound, as a dotted line in the colour of its number."""
-    axes.plot(x, y, color=colour(number), linestyle=(0, (1.5, 1.5)), linewidth=1.4, label=label, zorder=2)
+def line(axes: Axes, x: Sequence[float], y: Sequence[float], label: str, number: int, dash: float = 1.5) -> None:
+    """A bound, as a line in the colour of its number, with dashes of some length."""
+    axes.plot(x, y, color=colour(number), linestyle=(0, (dash, 1.5)), linewidth=1.4, label=label, zorder=2)
 
 
 def finish(axes: Axes, x: str, y: str, places: Sequence[float], logarithmic: bool) -> None:
@@ -154,7 +155,10 @@ def finish(axes: Axes, x: str, y: str, places: Sequence[float], logarithmic: boo
     if logarithmic:
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0)))
+        bottom, top = axes.get_ylim()
+        decades = math.log10(top / bottom)
+        fine = (1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0) if decades < 1.5 else (1.0, 2.0, 5.0) if decades < 3 else (1.0,)
+        axes.yaxis.set_major_locator(LogLocator(subs=fine))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:

@@ -94,9 +94,12 @@ def table(finished: Sequence[Finished]) -> Table:
     return rows
 
 
-def exponent(claim: str, rows: Table, target: float, tolerance: float) -> Verdict:
-    """That the constants of all layers grow like n^target, with a 95% interval and the exponent of each layer."""
-    said = f"{claim}: exponent {target:g} +- {tolerance:g}"
+def exponent(claim: str, rows: Table, target: float, tolerance: float, below: bool = False) -> Verdict:
+    """That the constants of all layers grow like n^target, with a 95% interval and the exponent of each layer.
+
+    With `below`, that they grow no faster.
+    """
+    said = f"{claim}: exponent {'at most ' if below else ''}{target:g} +- {tolerance:g}"
     found = power_law(rows, "n", "mean", "layer")
     if found is None:
         return Verdict(said, "not enough trials have finished", None)
@@ -107,7 +110,8 @@ def exponent(claim: str, rows: Table, target: float, tolerance: float) -> Verdic
         if (law := power_law(members, "n", "mean")) is not None
     ]
     measured = f"{found.exponent:.3f} (95% interval {low:.3f} to {high:.3f}); by layer {', '.join(by_layer)}"
-    return Verdict(said, measured, abs(found.exponent - target) <= tolerance)
+    apart = found.exponent - target
+    return Verdict(said, measured, (apart if below else abs(apart)) <= tolerance)
 
 
 def converged(rows: Table) -> Verdict:

@@ -24,7 +24,12 @@ STEPS = {"quick": 15, "paper": 40}
 _D, _RADIUS = 15, 2.0  # an odd dimension has a real eigenvalue
 _LAYER = 3
 _MEASURED = {"typical": "typical context", "adversarial": "adversarial context", "climbed": "climbed from there"}
-_BOUNDS = {"first_word": "first word", "lower": "adversarial", "covariance": "covariance", "discrete": "discrete"}
+_BOUNDS = {  # by name: what the legend says, colour and dash
+    "first_word": ("lower: first word", 3, 4.0),
+    "adversarial_bound": ("lower: adversarial", 3, 1.5),
+    "covariance": ("upper: covariance", 5, 4.0),
+    "discrete": ("upper: discrete", 5, 1.5),
+}
 
 
 def trial(parameters: Parameters, seed: int) -> Record:
@@ -39,7 +44,10 @@ def trial(parameters: Parameters, seed: int) -> Record:
         "typical": local_lipschitz(layer, context, seed=seed).value,
         "adversarial": steep.lipschitz.value,
         "climbed": climbed.lipschitz.value,
-        **{name: bounds[bound].value for name, bound in _BOUNDS.items()},
+        "first_word": bounds["first word"].value,
+        "adversarial_bound": bounds["adversarial"].value,
+        "covariance": bounds["covariance"].value,
+        "discrete": bounds["discrete"].value,
         "mean_field": field if field is not None and math.isfinite(field) else None,
         "radius": radius,
     }
@@ -112,11 +120,10 @@ def plot(rows: Table, figure: Figure) -> None:
         for number, (name, label) in enumerate(_MEASURED.items()):
             values = [row[name] for row in ordered]
             style.curve(axes, lengths, values, [0.0] * len(values), [None] * len(values), label=label, number=number)
-        for number, (name, label) in enumerate(_BOUNDS.items(), start=len(_MEASURED)):
+        for name, (label, number, dash) in _BOUNDS.items():
             known = [row for row in ordered if row[name] is not None]
             if known:
-                said = f"{'lower' if name in ('first_word', 'lower') else 'upper'}: {label}"
-                style.line(axes, [row["n"] for row in known], [row[name] for row in known], said, number)
+                style.line(axes, [row["n"] for row in known], [row[name] for row in known], label, number, dash)
         style.finish(axes, "context length n", "Lipschitz constant", lengths, logarithmic=True)
 
 

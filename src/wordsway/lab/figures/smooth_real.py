@@ -24,8 +24,14 @@ def trial(parameters: Parameters, seed: int) -> Record:
 
 
 def claims(table: Table) -> list[Verdict]:
-    grows = each(table, "panel", lambda name, rows: [shared.exponent(f"{name}: grows like n^(1/4)", rows, 0.25, 0.1)])
-    return [*grows, shared.converged(table)]
+    """Trained layers grow like n^(1/4); random ones give all words nearly the same weight, and hardly grow."""
+
+    def judge(name: str, rows: Table) -> list[Verdict]:
+        if name == "gpt2-random":
+            return [shared.exponent(f"{name}: grows no faster than n^(1/4)", rows, 0.25, 0.1, below=True)]
+        return [shared.exponent(f"{name}: grows like n^(1/4)", rows, 0.25, 0.1)]
+
+    return [*each(table, "panel", judge), shared.converged(table)]
 
 
 def plot(table: Table, figure: Figure) -> None:
