@@ -63,11 +63,24 @@ def test_tiles_of_any_size_give_the_same(variant: Variant, store: bool, monkeypa
     whole = AttentionJacobian(layer, X, store)
     change, back = draw(*whole.inputs), draw(*whole.outputs)
     for size in (1, 3 * N, N * N, 3 * N * N):  # numbers: some rows, one head, some heads
-        for name in ("_TILE", "_LONG_TILE"):
-            monkeypatch.setattr(f"wordsway.smoothness.jacobian.{name}", 8 * size)
+        monkeypatch.setattr("wordsway.smoothness.jacobian._SHORT_TILE", 8 * size)
         pieces = AttentionJacobian(layer, X, store)
         torch.testing.assert_close(pieces.product(change), whole.product(change), rtol=1e-11, atol=1e-12)
         torch.testing.assert_close(pieces.adjoint(back), whole.adjoint(back), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("heads", [0, 1, 5, 100])
+def test_as_many_weights_are_kept_as_fit(heads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, draw = Variant(causal=True, output=True).layer(), normal(15)
+    X = draw(BATCH, N, D)
+    whole = AttentionJacobian(layer, X, store=True)
+    monkeypatch.setattr("wordsway.smoothness.jacobian._STORED", 8 * heads * N * N)
+    part = AttentionJacobian(layer, X)
+    assert len(part._weights) == min(heads, BATCH * layer.heads)
+    change, back = draw(*whole.inputs), draw(*whole.outputs)
+    torch.testing.assert_close(part.product(change), whole.product(change))
+    torch.testing.assert_close(part.adjoint(back), whole.adjoint(back))
+    torch.testing.assert_close(part.take(torch.tensor([1])).product(change[1:2]), whole.product(change)[1:2])
 
 
 @pytest.mark.parametrize("store", [True, False])

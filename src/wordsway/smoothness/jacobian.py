@@ -13,6 +13,7 @@ For the adjoint, the row sums of P o (G U^T) are the products g_i . o_i, known b
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,9 +27,9 @@ from wordsway import memory
 from wordsway.errors import InputError
 from wordsway.maps.attention import NAMES, Attention
 
-_STORED = 2 * 10**9  # bytes of weights that are kept rather than computed again for each product
-_TILE = 4 * 2**20  # bytes of an n x n piece at a time: it should stay in the processor's cache
-_LONG_TILE = 32 * 2**20  # the same where the weights are computed again
+_STORED = 12 * 10**8  # bytes of weights that are kept rather than computed again for each product
+_TILE = 8 * 2**20  # bytes of an n x n piece at a time: it should stay in the processor's cache
+_SHORT, _SHORT_TILE = 256, 2**20  # contexts of up to so many words have smaller pieces
 
 
 class Jacobian(Protocol):
@@ -61,7 +62,7 @@ class AttentionJacobian:
     X : Tensor (B, n, d)
     store : bool or None
         Whether the n x n weights are kept, or computed again in tiles for every product, so that memory stays O(n d).
-        None keeps them while they take less than 2 GB and half of what is free.
+        None keeps those of as many heads as fit into 1.2 GB and half of what is free.
 
     Notes
     -----
@@ -76,13 +77,13 @@ class AttentionJacobian:
         self.layer = layer
         self.like = X.new_empty(0)
         self._batch, self._n, _ = X.shape
-        size = self._batch * layer.heads * self._n**2 * X.element_size()
-        stored = size <= min(_STORED, memory.available() // 2) if store is None else store
         queries, self._keys, self._values = (self._flat(part) for part in layer.project(X))  # BH n s
         self._scale = 1 / math.sqrt(queries.shape[-1])
         self._queries = self._scale * queries
-        self._budget = (_TILE if stored else _LONG_TILE) // X.element_size()
-        self._weights = queries.new_zeros(len(queries), self._n, self._n) if stored else None
+        self._budget = max(1, (_TILE if self._n > _SHORT else _SHORT_TILE) // X.element_size())
+        most = min(_STORED, memory.available() // 2) if store is None else math.inf if store else 0
+        self._kept = int(min(len(queries), most // (self._n**2 * X.element_size())))  # heads, of all contexts
+        self._weights = queries.new_zeros(self._kept, self._n, self._n)
         self._levels = queries.new_empty(len(queries), self._n)  # log of the sum of exponentials of each row
         self._mixed = self._mix()
         self._values_one = torch.cat([self._values, torch.ones_like(self._values[..., :1])], dim=-1)
@@ -99,9 +100,9 @@ class AttentionJacobian:
         for heads, rows, seen in self._tiles():
             weights = self._tile(heads, rows, seen)
             shifts = (left[heads, rows] @ right[heads, seen].mT).mul_(weights)  # P o dS
-            mixed = shifts @ self._values_one[heads, seen]
+            mixed = _thin(shifts, self._values_one[heads, seen])
             mean = mixed[..., -1:] * self._mixed[heads, rows]
-            moved[heads, rows] = torch.baddbmm(mixed[..., :-1] - mean, weights, values[heads, seen])
+            moved[heads, rows] = mixed[..., :-1] - mean + _thin(weights, values[heads, seen])
         return self.layer.join(self._by_batch(moved))
 
     def adjoint(self, change: Tensor) -> Tensor:
@@ -113,9 +114,9 @@ class AttentionJacobian:
         for heads, rows, seen in self._tiles():
             weights = self._tile(heads, rows, seen)
             shifts = (left[heads, rows] @ self._values_one[heads, seen].mT).mul_(weights)
-            queries[heads, rows] = shifts @ self._keys[heads, seen]
-            keys[heads, seen] += shifts.mT @ self._queries[heads, rows]
-            values[heads, seen] += weights.mT @ pulled[heads, rows]
+            queries[heads, rows] = _thin(shifts, self._keys[heads, seen])
+            keys[heads, seen] += _thin(shifts.mT, self._queries[heads, rows])
+            values[heads, seen] += _thin(weights.mT, pulled[heads, rows])
         return self._pull(self._scale * queries, keys, values)
 
     def take(self, places: Tensor) -> AttentionJacobian:
@@ -123,9 +124,11 @@ class AttentionJacobian:
         part = copy.copy(self)
         part._batch = len(places)
         part.inputs, part.outputs = ((len(places), *shape[1:]) for shape in (self.inputs, self.outputs))
-        for name in ("_queries", "_keys", "_values", "_values_one", "_levels", "_mixed", "_weights"):
-            if (whole := getattr(self, name)) is not None:
-                setattr(part, name, self._by_batch(whole)[places].flatten(0, 1))
+        kept = self._kept == len(self._queries)  # all of them, or none is taken along
+        part._kept = len(places) * self.layer.heads if kept else 0
+        names = ("_queries", "_keys", "_values", "_values_one", "_levels", "_mixed", *(("_weights",) if kept else ()))
+        for name in names:
+            setattr(part, name, self._by_batch(getattr(self, name))[places].flatten(0, 1))
         return part
 
     def _mix(self) -> Tensor:
@@ -136,7 +139,7 @@ class AttentionJacobian:
             levels = scores.logsumexp(-1, keepdim=True)
             weights = scores.sub_(levels).exp_()
             self._levels[heads, rows] = levels.squeeze(-1)
-            if self._weights is not None:
+            if heads.stop <= self._kept:
                 self._weights[heads, rows, seen] = weights
             mixed[heads, rows] = weights @ self._values[heads, seen]
         return mixed
@@ -146,14 +149,15 @@ class AttentionJacobian:
         total, n = self._queries.shape[:2]
         together = max(1, min(total, self._budget // n**2))
         count = max(1, min(n, self._budget // n))
-        for head in range(0, total, together):
+        starts = [*range(0, self._kept, together), *range(self._kept, total, together), total]
+        for head, after in itertools.pairwise(starts):
             for row in range(0, n, count):
                 end = min(n, row + count)
-                yield slice(head, head + together), slice(row, end), slice(0, end if self.layer.causal else n)
+                yield slice(head, after), slice(row, end), slice(0, end if self.layer.causal else n)
 
     def _tile(self, heads: slice, rows: slice, seen: slice) -> Tensor:
         """A piece of the weights P."""
-        if self._weights is not None:
+        if heads.stop <= self._kept:
             return self._weights[heads, rows, seen]
         return self._scores(heads, rows, seen).sub_(self._levels[heads, rows, None]).exp_()
 
@@ -183,6 +187,11 @@ class AttentionJacobian:
 
     def _by_batch(self, parts: Tensor) -> Tensor:
         return parts.reshape(self._batch, -1, *parts.shape[1:])
+
+
+def _thin(wide: Tensor, thin: Tensor) -> Tensor:
+    """wide @ thin, as the transpose of a product: twice as fast in BLAS where the result has few columns."""
+    return (thin.mT @ wide.mT).mT
 
 
 @dataclass(frozen=True)
