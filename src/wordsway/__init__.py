@@ -19,6 +19,12 @@ if TYPE_CHECKING:
         one_word_generalization,
         prediction_gap,
     )
+    from wordsway.kernels import (
+        Network,
+        feature_robustness,
+        ntk,
+        smallest_eigenvalue,
+    )
     from wordsway.lab import Experiment, Scope, Store, run
     from wordsway.maps import (
         Attention,
@@ -103,6 +109,12 @@ _ROOMS = {
         "mean_field_lipschitz",
         "wasserstein",
     ),
+    "kernels": (
+        "Network",
+        "feature_robustness",
+        "ntk",
+        "smallest_eigenvalue",
+    ),
     "models": ("Model", "load", "review_contexts", "vocabulary_embeddings"),
     "lab": ("Experiment", "Scope", "Store", "run"),
 }
@@ -126,6 +138,7 @@ __all__ = [
     "MeanFieldLipschitz",
     "MissingExtra",
     "Model",
+    "Network",
     "NumericalError",
     "PredictionGap",
     "Profile",
@@ -141,6 +154,7 @@ __all__ = [
     "VocabularySensitivity",
     "WordswayError",
     "adversarial_context",
+    "feature_robustness",
     "gaussian_context",
     "gaussian_samples",
     "lipschitz_bounds",
@@ -151,6 +165,7 @@ __all__ = [
     "mean_field",
     "mean_field_lipschitz",
     "normalize",
+    "ntk",
     "one_word_generalization",
     "perturb",
     "prediction_gap",
@@ -160,6 +175,7 @@ __all__ = [
     "review_contexts",
     "run",
     "sensitivity_profile",
+    "smallest_eigenvalue",
     "vocabulary_embeddings",
     "vocabulary_sensitivity",
     "wasserstein",

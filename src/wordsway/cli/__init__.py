@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from wordsway.cli import generalize, laboratory, lipschitz
+from wordsway.cli import generalize, kernels, laboratory, lipschitz
 from wordsway.cli.greedy import Greedy
 from wordsway.cli.interrupt import interruptible
 from wordsway.errors import WordswayError
@@ -122,6 +122,10 @@ app.command(epilog="Example: wordsway generalize raf --n 40 --d 384 --samples 40
 )
 app.command(cls=Greedy, epilog="Example: wordsway lipschitz --layer 3 --lengths 16 64 240")(
     interruptible(lipschitz.lipschitz)
+)
+app.command(epilog="Example: wordsway ntk --samples 1000 --width 300")(interruptible(kernels.ntk))
+app.command(epilog="Example: wordsway robustness ntk --samples 400 --d 1000 --width 100 --activation cos")(
+    interruptible(kernels.robustness)
 )
 app.command(epilog="Example: wordsway reproduce fig2-rf fig3-raf --scale quick")(interruptible(laboratory.reproduce))
 app.command(epilog="Example: wordsway figures --json")(interruptible(laboratory.figures))

@@ -1,0 +1,137 @@
+"""The commands `ntk` and `robustness`: how well conditioned tangent kernels are, and which features are robust."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+import typer
+
+Samples = Annotated[int, typer.Option(metavar="N", help="inputs: Gaussian rows of norm sqrt(d)")]
+Width = Annotated[int, typer.Option(metavar="K", help="neurons of each hidden layer")]
+Dimension = Annotated[int | None, typer.Option("--d", metavar="D", help="dimension of an input; the width if left out")]
+Depth = Annotated[int, typer.Option(metavar="L", help="weights of the network, the last one included")]
+Layer = Annotated[
+    int | None, typer.Option(metavar="L", help="only the block of one weight, from 0; the whole kernel if left out")
+]
+Activation = Annotated[str, typer.Option(metavar="NAME", help="tanh, softplus, cos, square, gelu, sigmoid, ...")]
+Kind = Annotated[str, typer.Argument(metavar="rf|ntk", help="features phi(V x), or x (x) phi'(W x)")]
+D = Annotated[int, typer.Option("--d", metavar="D", help="dimension of an input")]
+Features = Annotated[int, typer.Option("--width", metavar="K", help="random features; neurons for ntk (p = K D)")]
+Terms = Annotated[bool, typer.Option("--terms", help="tell the terms of the proofs too")]
+Trials = Annotated[int, typer.Option(metavar="T", help="number of trials; trial k = 0, 1, ... has seed S + k")]
+Seed = Annotated[int, typer.Option(metavar="S", help="decides inputs, labels and weights")]
+Json = Annotated[bool, typer.Option("--json", help="one JSON object a line, as each trial ends")]
+
+
+def ntk(
+    samples: Samples,
+    width: Width,
+    d: Dimension = None,
+    depth: Depth = 3,
+    layer: Layer = None,
+    activation: Activation = "tanh",
+    trials: Trials = 1,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Measure the smallest eigenvalue of the tangent kernel of a random network: can it fit any labels?"""
+    from wordsway.activations import activation as named
+    from wordsway.contexts import check_size
+    from wordsway.errors import InputError
+
+    count, wide, deep = check_size(samples, "samples"), check_size(width, "width"), check_size(depth, "depth")
+    dimension = wide if d is None else check_size(d, "d")
+    named(activation)
+    if layer is not None and not 0 <= layer < deep:
+        raise InputError(f"layer must be from 0 to {deep - 1}, got {layer}")
+
+    def trial(number: int) -> dict[str, Any]:
+        from wordsway.contexts import gaussian_context
+        from wordsway.kernels import Network, smallest_eigenvalue
+        from wordsway.kernels import ntk as kernel_of
+
+        begin = time.perf_counter()
+        network = Network.drawn([dimension] + [wide] * (deep - 1), activation, number)
+        found = smallest_eigenvalue(kernel_of(network, gaussian_context(count, dimension, number), layer))
+        weights = network.weights if layer is None else network.weights[layer : layer + 1]
+        sizes = {"samples": count, "width": wide, "depth": deep, "parameters": sum(w.numel() for w in weights)}
+        rest = {"seconds": round(time.perf_counter() - begin, 6), "d": dimension, "layer": layer}
+        return {**sizes, **found.to_dict(), **rest, "activation": activation, "seed": number}
+
+    columns = ("seed", "parameters", "smallest_eigenvalue", "residual", "status", "seconds")
+    title = f"tangent kernel, N={count}, d={dimension}, width {wide}, {deep} weights, {activation}"
+    _tell(title, columns, _each(trial, trials, seed), as_json)
+
+
+def robustness(
+    kind: Kind,
+    samples: Samples,
+    d: D,
+    width: Features,
+    activation: Activation = "tanh",
+    terms: Terms = False,
+    trials: Trials = 1,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Measure how far an adversarial change of an input moves a model that fits its samples: S = |x| |grad f(x)|."""
+    from wordsway.activations import activation as named
+    from wordsway.cli.plan import check_choice
+    from wordsway.contexts import check_size
+    from wordsway.kernels.robustness import KINDS
+
+    check_choice("kind", kind, KINDS)
+    count, dimension, wide = check_size(samples, "samples"), check_size(d, "d"), check_size(width, "width")
+    named(activation)
+
+    def trial(number: int) -> dict[str, Any]:
+        import torch
+
+        from wordsway.contexts import gaussian_context
+        from wordsway.kernels import feature_robustness
+        from wordsway.seeds import generator
+
+        inputs = gaussian_context(count + 1, dimension, number)
+        labels = 2.0 * torch.randint(2, (count,), generator=generator(number, "labels")) - 1
+        found = feature_robustness(kind, inputs[:-1], labels, inputs[-1], wide, activation, number, terms)
+        return found.to_dict()
+
+    columns = ("seed", "sensitivity", "fit", *(("bound", "interaction", "lambda_min") if terms else ()), "seconds")
+    title = f"{kind} features, N={count}, d={dimension}, width {wide}, {activation}: S = |x| |grad f(x)|"
+    _tell(title, columns, _each(trial, trials, seed), as_json)
+
+
+def _each(trial: Callable[[int], dict[str, Any]], trials: int, seed: int) -> Iterator[dict[str, Any]]:
+    from wordsway.cli.plan import check_seeds
+    from wordsway.contexts import check_size
+
+    count = check_size(trials, "trials")
+    first = check_seeds(seed, count)
+    return (trial(number) for number in range(first, first + count))
+
+
+def _tell(title: str, columns: tuple[str, ...], records: Iterator[dict[str, Any]], as_json: bool) -> None:
+    """One JSON object a line as each trial ends, or a table in the end."""
+    if as_json:
+        for record in records:
+            print(json.dumps(record, allow_nan=False), flush=True)
+        return
+    from rich.console import Console
+
+    from wordsway import show
+
+    console = Console(highlight=False)
+    console.print(title, style="bold")
+    console.print()
+    headings = [name.replace("_", " ") for name in columns]
+    table = show.plain_table(headings, right=tuple(range(len(columns))))
+    for record in records:
+        table.add_row(*(_cell(record[name]) for name in columns))
+    console.print(table)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,24 @@
+"""Tangent kernels and their smallest eigenvalues, and the robustness of random and NTK features."""
+
+from wordsway.kernels.eigenvalues import SmallestEigenvalue, smallest_eigenvalue
+from wordsway.kernels.flow import Descent, Flow, descend, gradient_flow
+from wordsway.kernels.network import Network
+from wordsway.kernels.robustness import FeatureModel, Robustness, Terms, feature_robustness
+from wordsway.kernels.tangent import Chain, ntk, ntk_chain
+
+__all__ = [
+    "Chain",
+    "Descent",
+    "FeatureModel",
+    "Flow",
+    "Network",
+    "Robustness",
+    "SmallestEigenvalue",
+    "Terms",
+    "descend",
+    "feature_robustness",
+    "gradient_flow",
+    "ntk",
+    "ntk_chain",
+    "smallest_eigenvalue",
+]

@@ -1,0 +1,294 @@
+"""Robustness of regression on random and NTK features: S(x) = |x| |grad_x f(x)|, f the minimum-norm interpolator.
+
+Random features are phi(V x), V (k, d) of independent N(0, 1/d) entries; NTK features x (x) phi'(W x), W likewise, so
+that p = k d. With K alpha = y on the N training inputs (spec: Bombari, Kiyani and Mondelli 2023)
+
+    rf:   K = Phi Phi^T, Phi = phi(X V^T),    grad f(x) = V^T (phi'(V x) o Phi^T alpha)
+    ntk:  K = X X^T o G G^T, G = phi'(X W^T),
+          grad f(x) = sum_i alpha_i ( x_i <phi'(W x), g_i> + <x, x_i> W^T (phi''(W x) o g_i) ).
+
+Weights are used in blocks of rows, drawn again where they are needed again: no p-vector, and no k x d matrix, is kept.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wordsway import memory
+from wordsway.activations import Activation
+from wordsway.activations import activation as activation_named
+from wordsway.contexts import check_size
+from wordsway.errors import InputError, NumericalError, nearest
+from wordsway.kernels.eigenvalues import SmallestEigenvalue, smallest_eigenvalue
+from wordsway.kernels.network import as_inputs
+from wordsway.seeds import check_seed, derive
+
+KINDS = ("rf", "ntk")
+_BLOCK = 2 * 10**8  # bytes of features of all inputs at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """The terms of the proofs.
+
+    Attributes
+    ----------
+    interaction : float
+        Operator norm of the interaction matrix I = grad phi(x)^T Phi^T (d x N).
+    smallest : SmallestEigenvalue
+        Of the kernel.
+    bound : float
+        |x| |I| |y| / lambda_min: S is no more.
+    centred : float
+        Frobenius norm of I with its columns centred over the training inputs.
+    """
+
+    interaction: float
+    smallest: SmallestEigenvalue
+    bound: float
+    centred: float
+
+    def to_dict(self) -> dict[str, Any]:
+        small = {"lambda_min": self.smallest.value, "lambda_min_residual": self.smallest.residual}
+        return {"interaction": self.interaction, "interaction_centred": self.centred, "bound": self.bound, **small}
+
+
+@dataclass(frozen=True, eq=False)
+class Robustness:
+    """How far the interpolator's output moves at x, relative to how far x does: S = |x| |grad f(x)|.
+
+    Attributes
+    ----------
+    value : float
+        S; exact up to rounding.
+    gradient : Tensor (d,)
+        grad f(x); the adversarial direction is along it.
+    output : float
+        f(x).
+    fit : float
+        Largest |f(x_i) - y_i| on the training inputs: the model interpolates where this is small.
+    terms : Terms or None
+        Where asked for.
+    """
+
+    kind: str
+    value: float
+    gradient: Tensor
+    output: float
+    fit: float
+    samples: int
+    d: int
+    width: int
+    activation: str
+    seed: int
+    seconds: float
+    terms: Terms | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; the gradient is left out."""
+        names = ("kind", "samples", "d", "width", "activation", "seed")
+        record = {**{name: getattr(self, name) for name in names}, "sensitivity": self.value, "output": self.output}
+        record |= {"fit": self.fit, "seconds": self.seconds}
+        return record if self.terms is None else {**record, **self.terms.to_dict()}
+
+
+def feature_robustness(
+    kind: str,
+    X: Any,
+    y: Any,
+    x: Any,
+    k: int,
+    activation: str | Activation = "tanh",
+    seed: int = 0,
+    terms: bool = False,
+) -> Robustness:
+    """S(x) of the minimum-norm interpolator on k random features, or on the NTK features of k neurons.
+
+    Parameters
+    ----------
+    kind : {"rf", "ntk"}
+    X : array (N, d)
+        Training inputs, with labels y (N,).
+    x : array (d,)
+        Where the sensitivity is measured; not zero.
+    k : int
+        Random features, or neurons (p = k d NTK features).
+    activation : str or Activation
+        ntk needs its second derivative: phi'' of relu is 0 and says nothing of its kink, so relu is refused there.
+    terms : bool
+        Whether to give the terms of the proofs too.
+
+    Raises
+    ------
+    NumericalError
+        Where the kernel is singular: repeated inputs, or more samples than features.
+
+    Notes
+    -----
+    Cost: rf O(N k (d + N)), ntk O(N k (d + N) + N^2 d), and N^3 / 3 for the solution; memory N^2, and blocks of 200 MB.
+    """
+    model = FeatureModel(kind, X, y, k, activation, seed)
+    return model.robustness(x, terms)
+
+
+class FeatureModel:
+    """The minimum-norm interpolator on random or NTK features, asked for outputs, gradients and robustness.
+
+    Parameters are those of `feature_robustness`. Cost: see there; asking once more costs O(N k + k d).
+    """
+
+    def __init__(self, kind: str, X: Any, y: Any, k: int, activation: str | Activation = "tanh", seed: int = 0) -> None:
+        if kind not in KINDS:
+            raise InputError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}{nearest(kind, KINDS)}")
+        self.kind, self.activation, self.seed = kind, activation_named(activation), check_seed(seed)
+        self.inputs = as_inputs(X).double()
+        self.labels = torch.as_tensor(y, dtype=torch.float64)
+        self.width = check_size(k, "k")
+        self._check()
+        self._began = time.perf_counter()
+        count = len(self.inputs)
+        memory.require(4 * 8 * count**2 + 3 * _BLOCK, f"a {count} x {count} kernel", "use fewer samples")
+        self.kernel = self._kernel()
+        self.alpha = self._solve()
+        fitted = self.kernel @ self.alpha
+        self.fit = float((fitted - self.labels).abs().max())
+
+    def _check(self) -> None:
+        count, d = self.inputs.shape
+        if tuple(self.labels.shape) != (count,):
+            raise InputError(
+                f"y must have one label for each of the {count} inputs, got shape {tuple(self.labels.shape)}"
+            )
+        if not bool(torch.isfinite(self.labels).all()):
+            raise InputError("y must be finite, got nan or inf")
+        if self.kind == "ntk" and self.activation.name == "relu":
+            raise InputError("ntk robustness needs phi'', which relu does not have at 0: use softplus or gelu")
+        features = self.width * (d if self.kind == "ntk" else 1)
+        if features < count:
+            raise NumericalError(f"{count} samples need at least as many features, got {features}: use a larger width")
+
+    def weights(self) -> Iterator[Tensor]:
+        """Blocks of rows of the weights, (rows, d), the same every time: N(0, 1/d)."""
+        count, d = self.inputs.shape
+        rows = max(1, min(self.width, _BLOCK // (8 * (count + d))))
+        for number, start in enumerate(range(0, self.width, rows)):
+            source = torch.Generator().manual_seed(derive(self.seed, f"features {number}"))
+            size = min(rows, self.width - start)
+            yield torch.randn(size, d, generator=source, dtype=torch.float64) / math.sqrt(d)
+
+    def _features(self, block: Tensor) -> Tensor:
+        """phi(X V^T) or phi'(X W^T) for a block of weights, (N, rows)."""
+        reached = self.inputs @ block.mT
+        return self.activation(reached) if self.kind == "rf" else self.activation.slope(reached)
+
+    def _kernel(self) -> Tensor:
+        count = len(self.inputs)
+        kernel = self.inputs.new_zeros(count, count)
+        for block in self.weights():
+            features = self._features(block)
+            kernel.addmm_(features, features.mT)
+        return kernel if self.kind == "rf" else kernel * (self.inputs @ self.inputs.mT)
+
+    def _solve(self) -> Tensor:
+        factor, failed = torch.linalg.cholesky_ex(self.kernel)
+        if int(failed) or self._nearly_singular(factor):
+            raise NumericalError(
+                "the kernel is singular: inputs are repeated, or there are too few features to tell them apart"
+            )
+        alpha = torch.cholesky_solve(self.labels[:, None], factor)
+        rest = self.labels[:, None] - self.kernel @ alpha
+        return (alpha + torch.cholesky_solve(rest, factor))[:, 0]  # refined once
+
+    def _nearly_singular(self, factor: Tensor) -> bool:
+        pivots = factor.diagonal() ** 2
+        floor = len(pivots) * torch.finfo(torch.float64).eps * float(self.kernel.diagonal().max())
+        return bool(pivots.min() <= floor)
+
+    def output(self, x: Any) -> float:
+        """f(x)."""
+        return self._at(self._point(x))[0]
+
+    def gradient(self, x: Any) -> Tensor:
+        """grad f(x), (d,)."""
+        return self._at(self._point(x))[1]
+
+    def _point(self, x: Any) -> Tensor:
+        point = torch.as_tensor(x, dtype=torch.float64).detach()
+        if tuple(point.shape) != (self.inputs.shape[1],):
+            raise InputError(f"x must have the shape ({self.inputs.shape[1]},), got {tuple(point.shape)}")
+        if not bool(torch.isfinite(point).all()):
+            raise InputError("x must be finite, got nan or inf")
+        return point
+
+    def _at(self, x: Tensor) -> tuple[float, Tensor]:
+        """f(x) and its gradient, block by block."""
+        total, gradient = 0.0, torch.zeros_like(x)
+        nearby = self.inputs @ x  # N
+        for block in self.weights():
+            features, reached = self._features(block), block @ x
+            if self.kind == "rf":
+                pulled = features.mT @ self.alpha
+                total += float(self.activation(reached) @ pulled)
+                gradient += block.mT @ (self.activation.slope(reached) * pulled)
+            else:
+                slopes = self.activation.slope(reached)
+                shares = features @ slopes  # N
+                total += float(self.alpha @ (nearby * shares))
+                gradient += self.inputs.mT @ (self.alpha * shares)
+                pulled = features.mT @ (self.alpha * nearby)
+                gradient += block.mT @ (self.activation.curvature(reached) * pulled)
+        return total, gradient
+
+    def interaction(self, x: Any) -> Tensor:
+        """The interaction matrix grad phi(x)^T Phi^T, (d, N): grad f(x) is that times alpha."""
+        point = self._point(x)
+        nearby = self.inputs @ point
+        found = self.inputs.new_zeros(len(point), len(self.inputs))
+        for block in self.weights():
+            features, reached = self._features(block), block @ point
+            if self.kind == "rf":
+                found += block.mT @ (self.activation.slope(reached)[:, None] * features.mT)
+            else:
+                found += self.inputs.mT * (features @ self.activation.slope(reached))
+                found += (block.mT @ (self.activation.curvature(reached)[:, None] * features.mT)) * nearby
+        return found
+
+    def robustness(self, x: Any, terms: bool = False) -> Robustness:
+        """S(x) = |x| |grad f(x)|."""
+        point = self._point(x)
+        size = float(torch.linalg.vector_norm(point))
+        if size == 0:
+            raise InputError("x must not be zero: S measures changes relative to |x|")
+        output, gradient = self._at(point)
+        value = size * float(torch.linalg.vector_norm(gradient))
+        told = self._terms(point, size) if terms else None
+        count, d = self.inputs.shape
+        names = (self.activation.name, self.seed, time.perf_counter() - self._began)
+        return Robustness(self.kind, value, gradient, output, self.fit, count, d, self.width, *names, told)
+
+    def _terms(self, point: Tensor, size: float) -> Terms:
+        matrix = self.interaction(point)
+        smallest = smallest_eigenvalue(self.kernel)
+        norm = float(torch.linalg.matrix_norm(matrix, ord=2))
+        bound = size * norm * float(torch.linalg.vector_norm(self.labels)) / smallest.value
+        centred = matrix - matrix.mean(1, keepdim=True)
+        return Terms(norm, smallest, bound, float(torch.linalg.matrix_norm(centred)))
+
+    def attack(self, x: Any, share: float = 0.01) -> tuple[float, float]:
+        """What moving x by `share` of its length along the gradient does: the real change of f, and the linear one."""
+        if not (math.isfinite(share) and share > 0):
+            raise InputError(f"share must be a finite number > 0, got {share}")
+        point = self._point(x)
+        before, gradient = self._at(point)
+        length = float(torch.linalg.vector_norm(gradient))
+        if length == 0:
+            return 0.0, 0.0
+        step = share * float(torch.linalg.vector_norm(point)) / length
+        return self._at(point + step * gradient)[0] - before, step * length**2

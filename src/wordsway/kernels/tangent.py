@@ -1,0 +1,139 @@
+"""The neural tangent kernel K = J J^T of a network at N inputs, layer by layer, without its Jacobian J."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from wordsway import memory
+from wordsway.errors import InputError
+from wordsway.kernels.network import Network, as_inputs
+
+_CHUNK = 5 * 10**8  # bytes of a Jacobian's rows at a time
+
+
+def ntk(network: Network | nn.Module, X: Any, layer: int | None = None) -> Tensor:
+    """The NTK of a network at inputs X (N, d): K_ij is the product of the gradients of f(x_i) and f(x_j), (N, N).
+
+    Parameters
+    ----------
+    network : Network or torch.nn.Module
+        For fully connected networks K = sum_k (F_k F_k^T) o (B_{k+1} B_{k+1}^T), with the features F_k and the
+        back-propagated vectors B_{k+1} of the inputs; biases add B_{k+1} B_{k+1}^T. Any other module with one output
+        for each input goes through its Jacobian, in chunks.
+    X : array (N, d)
+    layer : int, optional
+        Only the block of one weight of a `Network`, counted from 0; the whole kernel if left out.
+
+    Notes
+    -----
+    Cost: O(N^2 width) for each layer and 2 N^2 numbers; through the Jacobian O(N^2 parameters).
+    """
+    inputs = as_inputs(X)
+    count = len(inputs)
+    memory.require(3 * count**2 * inputs.element_size(), f"a {count} x {count} kernel", "use fewer inputs")
+    if isinstance(network, nn.Module):
+        if layer is not None:
+            raise InputError("layer is for a Network, got a torch module: leave it out")
+        return _by_jacobian(network, inputs)
+    if not isinstance(network, Network):
+        raise InputError(f"network must be a Network or a torch module, got {type(network).__name__}")
+    passes = network.passes(inputs)
+    kernel = inputs.new_zeros(count, count)
+    for k in range(network.depth) if layer is None else (_layer(network, layer),):
+        block = passes.features[k] @ passes.features[k].mT
+        if network.biases is not None:
+            block += 1
+        kernel += block.mul_(passes.backward[k] @ passes.backward[k].mT)
+    return kernel
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """The chain of the proof: K >= J J^T >= J_FB J_FB^T >= the same centred again, which is close to a multiple of I.
+
+    Attributes
+    ----------
+    block : Tensor (N, N)
+        J J^T of the last hidden weight: rows f (x) b, features and back-propagated vectors.
+    centred : Tensor (N, N)
+        J_FB J_FB^T: both centred over the inputs.
+    twice : Tensor (N, N)
+        The rows of J_FB centred again.
+    scale : float
+        The mean eigenvalue of `twice` on the complement of the vector of ones, which centring takes to 0.
+    distance : float
+        |twice - scale I| / scale there, in operator norm: below 1 it shows that `twice` is well conditioned.
+    """
+
+    block: Tensor
+    centred: Tensor
+    twice: Tensor
+    scale: float
+    distance: float
+
+
+def ntk_chain(network: Network, X: Any) -> Chain:
+    """The matrices by which the smallest eigenvalue of the NTK is bounded below, for a network of at least 2 weights.
+
+    The means over the distribution of the inputs are those over the given ones. O(N^2 width + N^3).
+    """
+    inputs = as_inputs(X)
+    if network.depth < 2 or len(inputs) < 2:
+        got = f"{network.depth} and {len(inputs)}"
+        raise InputError(f"the chain is for networks of at least 2 weights and at least 2 inputs, got {got}")
+    passes = network.passes(inputs)
+    forward, backward = passes.features[-2], passes.backward[-2]  # N n, N n
+    block = (forward @ forward.mT) * (backward @ backward.mT)
+    forward, backward = forward - forward.mean(0), backward - backward.mean(0)
+    centred = (forward @ forward.mT) * (backward @ backward.mT)
+    twice = centred - centred.mean(0) - centred.mean(1, keepdim=True) + centred.mean()
+    values = torch.linalg.eigvalsh(twice)[1:]  # the first is 0, for the vector of ones that centring takes away
+    scale = float(values.mean())
+    return Chain(block, centred, twice, scale, float((values - scale).abs().max()) / scale)
+
+
+def _layer(network: Network, layer: int) -> int:
+    if not 0 <= layer < network.depth:
+        raise InputError(f"layer must be from 0 to {network.depth - 1}, got {layer}")
+    return layer
+
+
+def _by_jacobian(module: nn.Module, X: Tensor) -> Tensor:
+    """J J^T from blocks of rows of J, each made by vectorised backward passes."""
+    parameters = {name: value.detach() for name, value in module.named_parameters()}
+    if not parameters:
+        raise InputError("a module must have parameters for a tangent kernel, got none")
+    size = sum(value.numel() for value in parameters.values()) * X.element_size()
+    rows = max(1, min(len(X), _CHUNK // size))
+    memory.require(2 * rows * size + len(X) ** 2 * X.element_size(), f"{rows} gradients", "use a smaller module")
+    gradient = torch.func.vmap(torch.func.grad(_output(module)), in_dims=(None, 0))
+
+    def block(start: int) -> Tensor:
+        found = gradient(parameters, X[start : start + rows])
+        return torch.cat([part.flatten(1) for part in found.values()], dim=1)
+
+    kernel = X.new_zeros(len(X), len(X))
+    for start in range(0, len(X), rows):
+        one = block(start)
+        for other in range(0, start + 1, rows):
+            part = one @ (one if other == start else block(other)).mT
+            kernel[start : start + rows, other : other + rows] = part
+            kernel[other : other + rows, start : start + rows] = part.mT
+    return kernel
+
+
+def _output(module: nn.Module) -> Callable[[dict[str, Tensor], Tensor], Tensor]:
+    """The module's output at one input as a function of its parameters."""
+
+    def output(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+        value: Tensor = torch.func.functional_call(module, parameters, (x[None],))
+        if value.numel() != 1:
+            raise InputError(f"a module must have one output for each input, got {value.numel()}")
+        return value.reshape(())
+
+    return output

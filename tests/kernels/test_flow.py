@@ -1,0 +1,83 @@
+"""Gradient flow and descent: against exact solutions, the bound of the theory, and interpolation."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from wordsway import InputError
+from wordsway.kernels import Network, descend, gradient_flow, ntk
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_a_linear_network_follows_its_kernel_exactly() -> None:
+    network, X, y = Network([normal(1, 5)]), normal(4, 5, seed=1), normal(4, seed=2)
+    flow = gradient_flow(network, X, y, [0.0, 0.1, 0.5, 2.0], tolerance=1e-9)
+    torch.testing.assert_close(flow.actual, flow.linear, rtol=1e-6, atol=1e-9)
+    rest = network(X) - y
+    for t, loss in zip(flow.times, flow.linear, strict=True):
+        moved = torch.linalg.matrix_exp(-t * X @ X.mT) @ rest
+        assert float(loss) == pytest.approx(0.5 * float(moved @ moved), rel=1e-9)
+
+
+@pytest.mark.parametrize("biases", [False, True])
+def test_the_actual_flow_goes_down_the_gradient(biases: bool) -> None:
+    network, X, y = Network.drawn([3, 6, 5], "tanh", biases=biases), normal(4, 3, seed=1), normal(4, seed=2)
+    step = 1e-4
+    flow = gradient_flow(network, X, y, [0.0, step], tolerance=1e-10)
+    rest = network(X) - y
+    expected = -float(rest @ ntk(network, X) @ rest)  # dL/dt = -|grad L|^2 = -r^T K r
+    assert (float(flow.actual[1]) - float(flow.actual[0])) / step == pytest.approx(expected, rel=1e-2)
+    assert float(flow.actual[0]) == pytest.approx(0.5 * float(rest @ rest))
+
+
+def test_wide_networks_stay_below_the_bound_and_near_their_linearisation() -> None:
+    network, X, y = Network.drawn([20, 150, 150], "tanh", seed=3), normal(8, 20, seed=4), normal(8, seed=5)
+    slow = gradient_flow(network, X, y, [0.0]).smallest.value
+    flow = gradient_flow(network, X, y, [0.0, 0.5 / slow, 2 / slow])
+    assert bool((flow.actual <= flow.bound * (1 + 1e-9)).all())
+    assert bool((flow.linear <= flow.bound * (1 + 1e-9)).all())
+    assert float(flow.actual[1] / flow.linear[1]) == pytest.approx(1, abs=0.5)
+
+
+def test_descent_interpolates_with_enough_parameters_and_not_with_too_few() -> None:
+    X, y = normal(40, 6), normal(40, seed=1)
+    wide = descend(Network.drawn([6, 20, 20], "tanh"), X, y, 4000)
+    narrow = descend(Network.drawn([6, 1], "tanh"), X, y, 4000)
+    assert wide.interpolates
+    assert wide.loss <= 1e-6
+    assert not narrow.interpolates
+    assert narrow.loss > 0.1
+    assert float(((wide.network(X) - y) ** 2).mean()) == wide.loss
+    assert len(wide.losses) < 4000
+
+
+def test_descent_leaves_the_network_as_it_was() -> None:
+    network = Network.drawn([3, 4], "tanh", biases=True)
+    before = [weight.clone() for weight in network.weights]
+    trained = descend(network, normal(5, 3), normal(5, seed=1), 20).network
+    assert all(torch.equal(one, other) for one, other in zip(before, network.weights, strict=True))
+    assert trained.biases is not None
+    assert not torch.equal(trained.weights[0], network.weights[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"X": torch.ones(4, 2)}, r"inputs must have the shape \(N, 3\)"),
+        ({"y": torch.ones(3)}, "one label for each of the 4 inputs"),
+        ({"y": torch.full((4,), math.inf)}, "y must be finite"),
+        ({"times": []}, "times must be numbers >= 0 that increase"),
+        ({"times": [0.0, 0.0]}, "times must be numbers >= 0 that increase"),
+        ({"times": [-1.0, 0.0]}, "times must be numbers >= 0 that increase"),
+    ],
+)
+def test_bad_input_is_one_clear_line(changes: dict[str, Any], said: str) -> None:
+    given = {"network": Network.drawn([3, 4]), "X": normal(4, 3), "y": normal(4), "times": [0.0, 1.0]}
+    with pytest.raises(InputError, match=said):
+        gradient_flow(**{**given, **changes})

@@ -1,0 +1,220 @@
+"""Tangent kernels of fully connected networks against autograd Jacobians, and their smallest eigenvalues."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from wordsway import InputError
+from wordsway.kernels import Network, ntk, ntk_chain, smallest_eigenvalue
+
+ACTIVATIONS = ("tanh", "gelu", "softplus", "cos", "square", "sigmoid", "relu", "identity")
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def jacobian(network: Network, X: Tensor) -> Tensor:
+    """(N, parameters), by autograd."""
+
+    def outputs(weights: tuple[Tensor, ...], biases: tuple[Tensor, ...]) -> Tensor:
+        reached = X
+        for k, weight in enumerate(weights):
+            reached = reached @ weight.mT + (biases[k] if biases else 0)
+            if k + 1 < len(weights):
+                reached = network.activation(reached)
+        return reached[:, 0]
+
+    found: Any = torch.func.jacrev(outputs, argnums=(0, 1))(network.weights, network.biases or ())
+    return torch.cat([part.flatten(1) for group in found for part in group], dim=1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(1, 7), min_size=1, max_size=4),
+    st.integers(1, 6),
+    st.sampled_from(ACTIVATIONS),
+    st.booleans(),
+    st.integers(0, 10**6),
+)
+def test_the_kernel_is_that_of_the_jacobian(widths: list[int], count: int, name: str, biases: bool, seed: int) -> None:
+    network = Network.drawn(widths, name, seed=seed, biases=biases, scale=1.5)
+    X = normal(count, widths[0], seed=seed + 1)
+    J = jacobian(network, X)
+    assert J.shape == (count, network.parameters)
+    torch.testing.assert_close(ntk(network, X), J @ J.mT, rtol=1e-10, atol=1e-10)
+
+
+def test_the_layers_add_up_and_each_is_its_block() -> None:
+    network, X = Network.drawn([4, 6, 5], "tanh", seed=3), normal(7, 4)
+    J = jacobian(network, X)
+    sizes = [weight.numel() for weight in network.weights]
+    for k, part in enumerate(torch.split(J, sizes, dim=1)):
+        torch.testing.assert_close(ntk(network, X, layer=k), part @ part.mT)
+    torch.testing.assert_close(sum(ntk(network, X, layer=k) for k in range(3)), ntk(network, X))
+
+
+def test_the_kernel_is_symmetric_positive_and_its_trace_is_the_size_of_the_gradients() -> None:
+    network, X = Network.drawn([5, 8, 8], "softplus", biases=True), normal(9, 5)
+    K = ntk(network, X)
+    assert torch.equal(K, K.mT)
+    assert float(torch.linalg.eigvalsh(K)[0]) > 0
+    assert float(K.trace()) == pytest.approx(float((jacobian(network, X) ** 2).sum()))
+
+
+class Quadratic(nn.Module):
+    """A module that is no fully connected network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Parameter(normal(3, 4))
+        self.two = nn.Parameter(normal(3, seed=1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sin(x @ self.one.mT) ** 2 @ self.two
+
+
+@pytest.mark.parametrize("size", [1, 500, 10**9])
+def test_any_module_goes_through_its_jacobian_in_chunks(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wordsway.kernels.tangent._CHUNK", size)
+    module, X = Quadratic(), normal(7, 4, seed=2)
+    rows = []
+    for x in X:
+        module.zero_grad()
+        module(x[None]).sum().backward()
+        rows.append(torch.cat([p.grad.flatten() for p in module.parameters() if p.grad is not None]))
+    J = torch.stack(rows)
+    torch.testing.assert_close(ntk(module, X), J @ J.mT)
+    assert all(p.requires_grad for p in module.parameters())
+
+
+def test_a_module_of_the_same_network_has_the_same_kernel() -> None:
+    network, X = Network.drawn([4, 6], "tanh", biases=True), normal(5, 4)
+    module = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1)).double()
+    assert network.biases is not None
+    for layer, weight, bias in zip((module[0], module[2]), network.weights, network.biases, strict=True):
+        layer.weight.data, layer.bias.data = weight, bias
+    torch.testing.assert_close(ntk(module, X), ntk(network, X))
+
+
+def test_the_network_is_its_formula() -> None:
+    network = Network([[[1.0, -1.0], [0.5, 2.0]], [[3.0, -2.0]]], "square", [[0.1, 0.2], [0.3]])
+    x = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
+    hidden = [(1 - 2 + 0.1) ** 2 / 2, (0.5 + 4 + 0.2) ** 2 / 2]
+    assert float(network(x)) == pytest.approx(3 * hidden[0] - 2 * hidden[1] + 0.3)
+    assert (network.d, network.depth, network.parameters) == (2, 2, 9)
+
+
+def test_drawn_weights_have_their_variance_and_seeds_of_their_own() -> None:
+    network = Network.drawn([300, 200], scale=2.0, seed=1)
+    assert float(network.weights[0].var()) * 300 == pytest.approx(2, rel=0.03)
+    assert not torch.equal(network.weights[0], Network.drawn([300, 200], scale=2.0, seed=2).weights[0])
+
+
+# The chain of the proof
+
+
+def test_the_chain_goes_down_and_ends_near_a_multiple_of_the_identity() -> None:
+    X = normal(30, 40, seed=5)
+    distances = []
+    for width in (20, 300):
+        network = Network.drawn([40, width, width], "tanh", seed=4)
+        chain, K = ntk_chain(network, X), ntk(network, X)
+        assert float(torch.linalg.eigvalsh(K - chain.block)[0]) > -1e-9 * float(K.abs().max())
+        torch.testing.assert_close(chain.block, ntk(network, X, layer=1))
+        torch.testing.assert_close(chain.twice.sum(0), torch.zeros(30, dtype=torch.float64), atol=1e-9, rtol=0)
+        assert chain.scale * 29 == pytest.approx(float(chain.twice.trace()))
+        distances.append(chain.distance)
+    assert distances[1] < min(0.8, distances[0])
+
+
+def test_the_centred_matrices_by_hand() -> None:
+    network, X = Network.drawn([3, 4, 5], "gelu", seed=6), normal(6, 3, seed=7)
+    passes = network.passes(X)
+    f = passes.features[1] - passes.features[1].mean(0)
+    b = passes.backward[1] - passes.backward[1].mean(0)
+    rows = torch.einsum("ni,nj->nij", f, b).flatten(1)
+    chain = ntk_chain(network, X)
+    torch.testing.assert_close(chain.centred, rows @ rows.mT)
+    rows = rows - rows.mean(0)
+    torch.testing.assert_close(chain.twice, rows @ rows.mT)
+
+
+# Smallest eigenvalues
+
+
+@pytest.mark.parametrize("count", [1, 5, 80, 500])
+def test_the_smallest_eigenvalue_is_that_of_the_dense_solver(count: int) -> None:
+    A = normal(count, 2 * count, seed=count)
+    K = A @ A.mT
+    found = smallest_eigenvalue(K)
+    assert found.value == pytest.approx(float(np.linalg.eigvalsh(K.numpy())[0]), rel=1e-9)
+    assert found.method == ("dense" if count <= 400 else "inverse")
+    rest = K @ found.vector - found.value * found.vector
+    assert float(rest.norm()) == pytest.approx(found.residual, abs=1e-12)
+    assert found.residual < 1e-9 * float(K.abs().max()) * count
+    assert (found.status, found.singular) == ("regular", False)
+
+
+@pytest.mark.parametrize("count", [6, 500])
+def test_a_singular_kernel_is_called_so(count: int) -> None:
+    A = normal(count, count - 2, seed=count)
+    found = smallest_eigenvalue(A @ A.mT)
+    assert found.singular
+    assert abs(found.value) <= found.floor
+    repeated = torch.cat([A, A[:1]])
+    assert smallest_eigenvalue(repeated @ repeated.mT).singular
+
+
+def test_a_negative_eigenvalue_is_found_too() -> None:
+    K = torch.eye(450, dtype=torch.float64)
+    K[3, 3] = -2.0
+    found = smallest_eigenvalue(K)
+    assert found.value == pytest.approx(-2)
+    assert (found.method, found.status) == ("dense", "singular")
+
+
+def test_it_is_0_when_samples_exceed_parameters() -> None:
+    network = Network.drawn([3, 4], "tanh")
+    found = smallest_eigenvalue(ntk(network, normal(network.parameters + 1, 3)))
+    assert found.singular
+    assert not smallest_eigenvalue(ntk(Network.drawn([3, 40], "tanh"), normal(30, 3))).singular
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: Network.drawn([3, 0]), "widths must be an integer >= 1, got 0"),
+        (lambda: Network([]), "a network must have at least one weight"),
+        (lambda: Network([torch.ones(2, 3)]), "the last weight must have one row, got 2"),
+        (lambda: Network([torch.ones(2, 3), torch.ones(1, 4)]), "weight 2 must read the 2 outputs of weight 1, got 4"),
+        (lambda: Network([torch.ones(1, 3)], biases=[torch.ones(2)]), "a bias of the right length"),
+        (lambda: Network([torch.full((1, 2), math.nan)]), "weight 1 must be finite"),
+        (lambda: ntk(Network.drawn([3, 2]), torch.ones(4, 2)), r"inputs must have the shape \(N, 3\), got \(4, 2\)"),
+        (
+            lambda: ntk(Network.drawn([3, 2]), torch.ones(0, 3)),
+            "inputs must be a matrix of floats",
+        ),
+        (lambda: ntk(Network.drawn([3, 2]), torch.ones(4, 3), layer=2), "layer must be from 0 to 1, got 2"),
+        (lambda: ntk(Quadratic(), normal(3, 4), layer=0), "layer is for a Network"),
+        (lambda: ntk(3, torch.ones(4, 3)), "network must be a Network or a torch module, got int"),  # type: ignore[arg-type]
+        (lambda: ntk(nn.Flatten(), normal(3, 4)), "a module must have parameters"),
+        (lambda: ntk(nn.Linear(4, 2).double(), normal(3, 4)), "one output for each input, got 2"),
+        (
+            lambda: ntk_chain(Network([torch.ones(1, 3)]), torch.ones(4, 3)),
+            "at least 2 inputs, got 1 and 4",
+        ),
+        (lambda: smallest_eigenvalue(torch.ones(2, 3)), "a kernel must be square"),
+        (lambda: smallest_eigenvalue(torch.tensor([[1.0, 2.0], [0.0, 1.0]])), "a kernel must be symmetric"),
+    ],
+)
+def test_bad_input_is_one_clear_line(call: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said) as caught:
+        call()
+    assert "\n" not in str(caught.value)
