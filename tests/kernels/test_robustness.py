@@ -13,6 +13,7 @@ from torch import Tensor
 from wordsway import InputError, NumericalError
 from wordsway.activations import activation
 from wordsway.kernels import FeatureModel, feature_robustness
+from wordsway.kernels.weights import feature_rows
 
 SMOOTH = ("square", "tanh", "cos", "softplus", "gelu", "sigmoid")
 
@@ -66,7 +67,8 @@ def test_the_gradient_is_that_of_finite_differences(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["rf", "ntk"])
 def test_blocks_of_any_size_follow_the_same_law_and_repeat(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wordsway.kernels.robustness._BLOCK", 8 * 16 * 7)  # seven rows at a time
+    monkeypatch.setattr("wordsway.kernels.weights.CHUNK", 7)
+    monkeypatch.setattr("wordsway.kernels.robustness._BLOCK", 8 * 16 * 14)  # two chunks of rows at a time
     model = FeatureModel(kind, normal(10, 6), normal(10, seed=1), 50, "softplus", seed=3)
     first, again = (torch.cat(list(model.weights())) for _ in range(2))
     assert torch.equal(first, again)
@@ -75,6 +77,15 @@ def test_blocks_of_any_size_follow_the_same_law_and_repeat(kind: str, monkeypatc
     plain = explicit(model)
     x = normal(6, seed=4)
     assert model.output(x) == pytest.approx(float(plain(x)), rel=1e-8)
+
+
+def test_rows_of_the_weights_depend_on_nothing_else() -> None:
+    whole = torch.cat(list(feature_rows(3000, 5, 2, rows=1)))
+    assert whole.shape == (3000, 5)
+    for width, rows in ((1, 1), (1500, 4000), (2999, 2048)):
+        assert torch.equal(torch.cat(list(feature_rows(width, 5, 2, rows))), whole[:width])
+    assert float(whole.var()) * 5 == pytest.approx(1, rel=0.05)
+    assert not torch.equal(whole[:1024], whole[1024:2048])
 
 
 @pytest.mark.parametrize("kind", ["rf", "ntk"])

@@ -4,6 +4,7 @@ from wordsway.kernels.eigenvalues import SmallestEigenvalue, smallest_eigenvalue
 from wordsway.kernels.flow import Descent, Flow, descend, gradient_flow
 from wordsway.kernels.network import Network
 from wordsway.kernels.robustness import FeatureModel, Robustness, Terms, feature_robustness
+from wordsway.kernels.sweep import Point, robustness_sweep
 from wordsway.kernels.tangent import Chain, ntk, ntk_chain
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "FeatureModel",
     "Flow",
     "Network",
+    "Point",
     "Robustness",
     "SmallestEigenvalue",
     "Terms",
@@ -20,5 +22,6 @@ __all__ = [
     "gradient_flow",
     "ntk",
     "ntk_chain",
+    "robustness_sweep",
     "smallest_eigenvalue",
 ]

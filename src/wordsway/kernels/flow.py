@@ -21,6 +21,7 @@ from wordsway.contexts import check_size
 from wordsway.errors import InputError, NumericalError
 from wordsway.kernels.eigenvalues import SmallestEigenvalue, smallest_eigenvalue
 from wordsway.kernels.network import Network, as_inputs
+from wordsway.kernels.robustness import check_labels
 from wordsway.kernels.tangent import ntk
 
 
@@ -118,12 +119,7 @@ def samples(network: Network, X: Any, y: Any) -> tuple[Tensor, Tensor]:
     """Inputs and labels that fit a network and each other."""
     inputs = as_inputs(X).double()
     network.check(inputs)
-    labels = torch.as_tensor(y, dtype=torch.float64)
-    if tuple(labels.shape) != (len(inputs),):
-        raise InputError(f"y must have one label for each of the {len(inputs)} inputs, got {tuple(labels.shape)}")
-    if not bool(torch.isfinite(labels).all()):
-        raise InputError("y must be finite, got nan or inf")
-    return inputs, labels
+    return inputs, check_labels(y, len(inputs))
 
 
 def _times(times: Sequence[float]) -> Tensor:

@@ -28,7 +28,8 @@ from wordsway.contexts import check_size
 from wordsway.errors import InputError, NumericalError, nearest
 from wordsway.kernels.eigenvalues import SmallestEigenvalue, smallest_eigenvalue
 from wordsway.kernels.network import as_inputs
-from wordsway.seeds import check_seed, derive
+from wordsway.kernels.weights import feature_rows
+from wordsway.seeds import check_seed
 
 KINDS = ("rf", "ntk")
 _BLOCK = 2 * 10**8  # bytes of features of all inputs at a time
@@ -145,43 +146,26 @@ class FeatureModel:
     """
 
     def __init__(self, kind: str, X: Any, y: Any, k: int, activation: str | Activation = "tanh", seed: int = 0) -> None:
-        if kind not in KINDS:
-            raise InputError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}{nearest(kind, KINDS)}")
         self.kind, self.activation, self.seed = kind, activation_named(activation), check_seed(seed)
+        check_features(kind, self.activation)
         self.inputs = as_inputs(X).double()
-        self.labels = torch.as_tensor(y, dtype=torch.float64)
-        self.width = check_size(k, "k")
-        self._check()
-        self._began = time.perf_counter()
-        count = len(self.inputs)
-        memory.require(4 * 8 * count**2 + 3 * _BLOCK, f"a {count} x {count} kernel", "use fewer samples")
-        self.kernel = self._kernel()
-        self.alpha = self._solve()
-        fitted = self.kernel @ self.alpha
-        self.fit = float((fitted - self.labels).abs().max())
-
-    def _check(self) -> None:
         count, d = self.inputs.shape
-        if tuple(self.labels.shape) != (count,):
-            raise InputError(
-                f"y must have one label for each of the {count} inputs, got shape {tuple(self.labels.shape)}"
-            )
-        if not bool(torch.isfinite(self.labels).all()):
-            raise InputError("y must be finite, got nan or inf")
-        if self.kind == "ntk" and self.activation.name == "relu":
-            raise InputError("ntk robustness needs phi'', which relu does not have at 0: use softplus or gelu")
-        features = self.width * (d if self.kind == "ntk" else 1)
+        self.labels = check_labels(y, count)
+        self.width = check_size(k, "k")
+        features = self.width * (d if kind == "ntk" else 1)
         if features < count:
             raise NumericalError(f"{count} samples need at least as many features, got {features}: use a larger width")
+        self._began = time.perf_counter()
+        memory.require(4 * 8 * count**2 + 3 * _BLOCK, f"a {count} x {count} kernel", "use fewer samples")
+        self.kernel = self._kernel()
+        self.alpha = interpolate(self.kernel, self.labels)
+        fitted = self.kernel @ self.alpha
+        self.fit = float((fitted - self.labels).abs().max())
 
     def weights(self) -> Iterator[Tensor]:
         """Blocks of rows of the weights, (rows, d), the same every time: N(0, 1/d)."""
         count, d = self.inputs.shape
-        rows = max(1, min(self.width, _BLOCK // (8 * (count + d))))
-        for number, start in enumerate(range(0, self.width, rows)):
-            source = torch.Generator().manual_seed(derive(self.seed, f"features {number}"))
-            size = min(rows, self.width - start)
-            yield torch.randn(size, d, generator=source, dtype=torch.float64) / math.sqrt(d)
+        return feature_rows(self.width, d, self.seed, _BLOCK // (8 * (count + d)))
 
     def _features(self, block: Tensor) -> Tensor:
         """phi(X V^T) or phi'(X W^T) for a block of weights, (N, rows)."""
@@ -196,21 +180,6 @@ class FeatureModel:
             kernel.addmm_(features, features.mT)
         return kernel if self.kind == "rf" else kernel * (self.inputs @ self.inputs.mT)
 
-    def _solve(self) -> Tensor:
-        factor, failed = torch.linalg.cholesky_ex(self.kernel)
-        if int(failed) or self._nearly_singular(factor):
-            raise NumericalError(
-                "the kernel is singular: inputs are repeated, or there are too few features to tell them apart"
-            )
-        alpha = torch.cholesky_solve(self.labels[:, None], factor)
-        rest = self.labels[:, None] - self.kernel @ alpha
-        return (alpha + torch.cholesky_solve(rest, factor))[:, 0]  # refined once
-
-    def _nearly_singular(self, factor: Tensor) -> bool:
-        pivots = factor.diagonal() ** 2
-        floor = len(pivots) * torch.finfo(torch.float64).eps * float(self.kernel.diagonal().max())
-        return bool(pivots.min() <= floor)
-
     def output(self, x: Any) -> float:
         """f(x)."""
         return self._at(self._point(x))[0]
@@ -220,12 +189,7 @@ class FeatureModel:
         return self._at(self._point(x))[1]
 
     def _point(self, x: Any) -> Tensor:
-        point = torch.as_tensor(x, dtype=torch.float64).detach()
-        if tuple(point.shape) != (self.inputs.shape[1],):
-            raise InputError(f"x must have the shape ({self.inputs.shape[1]},), got {tuple(point.shape)}")
-        if not bool(torch.isfinite(point).all()):
-            raise InputError("x must be finite, got nan or inf")
-        return point
+        return check_point(x, self.inputs.shape[1])
 
     def _at(self, x: Tensor) -> tuple[float, Tensor]:
         """f(x) and its gradient, block by block."""
@@ -264,8 +228,6 @@ class FeatureModel:
         """S(x) = |x| |grad f(x)|."""
         point = self._point(x)
         size = float(torch.linalg.vector_norm(point))
-        if size == 0:
-            raise InputError("x must not be zero: S measures changes relative to |x|")
         output, gradient = self._at(point)
         value = size * float(torch.linalg.vector_norm(gradient))
         told = self._terms(point, size) if terms else None
@@ -292,3 +254,47 @@ class FeatureModel:
             return 0.0, 0.0
         step = share * float(torch.linalg.vector_norm(point)) / length
         return self._at(point + step * gradient)[0] - before, step * length**2
+
+
+def check_features(kind: str, phi: Activation) -> None:
+    """Whether there are such features, with the derivatives that are needed."""
+    if kind not in KINDS:
+        raise InputError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}{nearest(kind, KINDS)}")
+    if kind == "ntk" and phi.name == "relu":
+        raise InputError("ntk robustness needs phi'', which relu does not have at 0: use softplus or gelu")
+
+
+def check_labels(y: Any, count: int) -> Tensor:
+    """Labels, one for each input."""
+    labels = torch.as_tensor(y, dtype=torch.float64)
+    if tuple(labels.shape) != (count,):
+        raise InputError(f"y must have one label for each of the {count} inputs, got {tuple(labels.shape)}")
+    if not bool(torch.isfinite(labels).all()):
+        raise InputError("y must be finite, got nan or inf")
+    return labels
+
+
+def check_point(x: Any, d: int) -> Tensor:
+    """An input where a gradient is taken: finite and not zero."""
+    point = torch.as_tensor(x, dtype=torch.float64).detach()
+    if tuple(point.shape) != (d,):
+        raise InputError(f"x must have the shape ({d},), got {tuple(point.shape)}")
+    if not bool(torch.isfinite(point).all()):
+        raise InputError("x must be finite, got nan or inf")
+    if not bool(point.any()):
+        raise InputError("x must not be zero: S measures changes relative to |x|")
+    return point
+
+
+def interpolate(kernel: Tensor, labels: Tensor) -> Tensor:
+    """alpha with K alpha = y by a Cholesky factor, refined once; a kernel that is singular in float64 is refused."""
+    factor, failed = torch.linalg.cholesky_ex(kernel)
+    pivots = factor.diagonal() ** 2
+    floor = len(pivots) * torch.finfo(torch.float64).eps * float(kernel.diagonal().max())
+    if int(failed) or bool(pivots.min() <= floor):
+        raise NumericalError(
+            "the kernel is singular: inputs are repeated, or there are too few features to tell them apart"
+        )
+    alpha = torch.cholesky_solve(labels[:, None], factor)
+    rest = labels[:, None] - kernel @ alpha
+    return (alpha + torch.cholesky_solve(rest, factor))[:, 0]
