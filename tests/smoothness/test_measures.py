@@ -1,8 +1,10 @@
 """Clouds and the Wasserstein distance of two of them, against closed forms, assignments and the axioms of a metric."""
 
 import math
+import subprocess
 import sys
 from dataclasses import FrozenInstanceError
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -244,3 +246,17 @@ def test_a_solver_that_is_cut_off_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(measures, "_PIVOTS", 2)
     with pytest.raises(NumericalError, match="within 2 pivots, got no plan: use fewer points"):
         W(drawn(0, 30), drawn(1, 30))
+
+
+def test_the_first_import_of_the_solver_is_quiet(tmp_path: Path) -> None:
+    """As in a new environment, where its files are not compiled yet, and with warnings as errors."""
+    lines = (
+        "import sys, warnings",
+        "from wordsway import Cloud, wasserstein",
+        f"sys.pycache_prefix = {str(tmp_path)!r}",
+        "warnings.simplefilter('error')",
+        "print(wasserstein(Cloud([[0.0], [1.0]]), Cloud([[1.0], [3.0]])).value)",
+    )
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert float(done.stdout) == pytest.approx(2.5**0.5)

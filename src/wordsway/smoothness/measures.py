@@ -159,7 +159,9 @@ def _solve(source: Tensor, target: Tensor, cost: Tensor) -> Tensor:
 
 def _pot() -> Any:
     try:
-        import ot
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the first import compiles it, which warns of how its texts are written
+            import ot
     except ImportError as error:
         raise MissingExtra("Wasserstein distances need POT: run `pip install 'wordsway[transport]'`") from error
     return ot
