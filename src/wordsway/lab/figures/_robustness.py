@@ -1,0 +1,109 @@
+"""What the figures of robust features share: one trial for all widths, samples and activations, claims, pictures."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from wordsway.activations import ACTIVATIONS
+from wordsway.contexts import gaussian_context
+from wordsway.lab.claims import curves, exponent_near, power_law
+from wordsway.lab.experiment import Estimate, Finished, Parameters, Record, Scope, Table, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_FALLS, _STAYS = 0.15, 0.25  # how far an exponent may be from -1/2, and how far below 0
+
+
+def trial(parameters: Parameters, seed: int) -> Record:
+    """S of one new input for every width, number of samples and activation, from one draw of data and weights."""
+    import torch
+
+    from wordsway.kernels import robustness_sweep
+    from wordsway.seeds import generator
+
+    samples, widths = numbers(parameters["samples"]), numbers(parameters["widths"])
+    inputs = gaussian_context(samples[-1] + 1, parameters["d"], seed)
+    labels = 2.0 * torch.randint(2, (samples[-1],), generator=generator(seed, "labels")) - 1
+    names = parameters["activations"].split()
+    found = robustness_sweep(parameters["kind"], inputs[:-1], labels, inputs[-1], widths, samples, names, seed)
+    return {f"{one.activation} {one.samples} {one.width}": one.sensitivity for one in found}
+
+
+def numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split()]
+
+
+def grid(kind: str, names: str, sizes: dict[str, tuple[int, str, str]]) -> Callable[[Scope], Iterable[Parameters]]:
+    """One point, whose trials sweep all sizes of a scale: dimension, samples and widths."""
+
+    def points(scope: Scope) -> Iterable[Parameters]:
+        d, samples, widths = sizes[scope.scale]
+        yield {"kind": kind, "data": "gaussian", "d": d, "samples": samples, "widths": widths, "activations": names}
+
+    return points
+
+
+def table(finished: Sequence[Finished]) -> Table:
+    """One row for each activation, number of samples and width."""
+    values: dict[str, list[float]] = {}
+    for one in finished:
+        for name, value in one.record.items():
+            values.setdefault(name, []).append(value)
+    rows: Table = []
+    for name, found in values.items():
+        activation, samples, width = name.split()
+        rows.append(
+            {
+                "activation": activation,
+                "samples": int(samples),
+                "width": int(width),
+                "trials": len(found),
+                "mean": statistics.fmean(found),
+                "deviation": statistics.stdev(found) if len(found) > 1 else 0.0,
+            }
+        )
+    return rows
+
+
+def falls(name: str, rows: Table) -> Verdict:
+    """That S falls like k^(-1/2)."""
+    return exponent_near(f"{name}: S falls like k^(-1/2)", rows, -0.5, _FALLS, curve=("samples",), x="width")
+
+
+def stays(name: str, rows: Table) -> Verdict:
+    """That S does not fall like that, however many parameters there are."""
+    said = f"{name}: S does not fall like k^(-1/2), exponent above -{_STAYS:g}"
+    found = power_law(rows, "width", "mean", "samples")
+    if found is None:
+        return Verdict(said, "not enough trials have finished", None)
+    measured = f"{found.exponent:.3f} (standard error {found.error:.3f})"
+    return Verdict(said, measured, found.exponent > -_STAYS)
+
+
+def draw(rows: Table, figure: Figure) -> None:
+    """A panel for each activation, a curve for each number of samples."""
+    from wordsway.show import figures as style
+
+    panels = list(curves(rows, "activation").items())
+    for place, ((name,), members) in enumerate(panels):
+        even = " (even)" if ACTIVATIONS[name].parity == "even" else ""
+        axes = style.panel(figure, len(panels), place, f"{name}{even}")
+        for number, ((samples,), line) in enumerate(curves(members, "samples").items()):
+            ordered = sorted(line, key=lambda row: float(row["width"]))
+            x, mean, deviation = ([row[key] for row in ordered] for key in ("width", "mean", "deviation"))
+            style.curve(axes, x, mean, deviation, [None] * len(x), label=f"N = {samples}", number=number)
+        widths = sorted({row["width"] for row in members})
+        middle = statistics.fmean(row["mean"] * row["width"] ** 0.5 for row in members)
+        style.theory(axes, widths, [middle / width**0.5 for width in widths], "∝ $k^{-1/2}$")
+        style.finish(axes, "width k", "$S$" if place % 3 == 0 else "", widths, logarithmic=True)
+
+
+def estimate(parameters: Parameters) -> Estimate:
+    """Seconds and memory of one trial: features once, a kernel for each activation."""
+    count, width = numbers(parameters["samples"])[-1], numbers(parameters["widths"])[-1]
+    names = len(parameters["activations"].split())
+    work = 2.0 * count * width * (parameters["d"] + names * count)
+    return Estimate(0.3 + work / 2e10, 5 * 10**8 + 10 * count * width + 100 * count**2)

@@ -1,0 +1,126 @@
+"""The smallest eigenvalue of the tangent kernel is positive once parameters exceed samples."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from wordsway.contexts import gaussian_context
+from wordsway.lab.claims import curves
+from wordsway.lab.experiment import Estimate, Experiment, Finished, Parameters, Record, Scope, Table, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SAMPLES = {"quick": (200, 400), "paper": (1000, 2000, 3000)}
+WIDTHS = {"quick": (10, 13, 18, 25, 40, 60, 90), "paper": (30, 50, 71, 100, 141, 200, 316, 500, 707, 1000)}
+_ENOUGH = 1.5  # times as many parameters as samples: then the eigenvalue has to be positive
+
+
+def trial(parameters: Parameters, seed: int) -> Record:
+    """The smallest eigenvalue of the block of the hidden weight of a network of three, over its mean eigenvalue."""
+    from wordsway.kernels import Network, ntk, smallest_eigenvalue
+
+    count, width = parameters["samples"], parameters["width"]
+    network = Network.drawn([width] * 3, "tanh", seed)
+    kernel = ntk(network, gaussian_context(count, width, seed), layer=1)
+    found = smallest_eigenvalue(kernel)
+    mean = float(kernel.diagonal().mean())
+    return {
+        "lambda_min": found.value,
+        "share": max(found.value, 0.0) / mean,
+        "residual": found.residual,
+        "status": found.status,
+    }
+
+
+def grid(scope: Scope) -> Iterable[Parameters]:
+    for count in SAMPLES[scope.scale]:
+        for width in WIDTHS[scope.scale]:
+            yield {"samples": count, "width": width}
+
+
+def table(finished: Sequence[Finished]) -> Table:
+    rows: Table = []
+    points = [{**one.parameters, **one.record} for one in finished]
+    for (count, width), members in curves(points, "samples", "width").items():
+        shares = [row["share"] for row in members]
+        rows.append(
+            {
+                "samples": count,
+                "width": width,
+                "parameters": width**2,
+                "trials": len(members),
+                "mean": statistics.fmean(shares),
+                "deviation": statistics.stdev(shares) if len(shares) > 1 else 0.0,
+                "lambda_min": statistics.fmean(row["lambda_min"] for row in members),
+                "singular": sum(row["status"] == "singular" for row in members),
+            }
+        )
+    return rows
+
+
+def claims(rows: Table) -> list[Verdict]:
+    few = [row for row in rows if row["parameters"] < row["samples"]]
+    many = [row for row in rows if row["parameters"] >= _ENOUGH * row["samples"]]
+    return [
+        _all("with fewer parameters than samples the kernel is singular", few, singular=True),
+        _all(f"with {_ENOUGH:g} times as many parameters as samples it is not", many, singular=False),
+        _rises(rows),
+    ]
+
+
+def _all(claim: str, rows: Table, singular: bool) -> Verdict:
+    if not rows:
+        return Verdict(claim, "not enough trials have finished", None)
+    count = sum(row["singular"] for row in rows)
+    asked = sum(row["trials"] for row in rows)
+    return Verdict(claim, f"{count} of {asked} kernels are singular", count == (asked if singular else 0))
+
+
+def _rises(rows: Table) -> Verdict:
+    """That the share of the smallest eigenvalue grows with the width, at every number of samples."""
+    claim = "the smallest eigenvalue comes closer to the mean one as parameters grow"
+    lines = [sorted(line, key=lambda row: float(row["width"])) for line in curves(rows, "samples").values()]
+    pairs = [(line[0]["mean"], line[-1]["mean"]) for line in lines if len(line) > 1]
+    if not pairs:
+        return Verdict(claim, "not enough trials have finished", None)
+    told = ", ".join(f"{first:.2g} to {last:.2g}" for first, last in pairs)
+    return Verdict(claim, f"from {told}", all(last > first for first, last in pairs))
+
+
+def plot(rows: Table, figure: Figure) -> None:
+    from wordsway.show import figures as style
+
+    axes = style.panel(figure, 1, 0, "block of the hidden weight, tanh", size=(6.0, 4.0))
+    for number, ((count,), line) in enumerate(curves(rows, "samples").items()):
+        ordered = sorted(line, key=lambda row: float(row["parameters"]))
+        x, mean, deviation = ([row[name] for row in ordered] for name in ("parameters", "mean", "deviation"))
+        style.curve(axes, x, mean, deviation, [None] * len(x), label=f"N = {count}", number=number)
+    places = sorted({row["parameters"] for row in rows})
+    style.finish(axes, "parameters $d^2$", "smallest / mean eigenvalue", places[:: max(1, len(places) // 4)], False)
+    axes.set_xscale("log")
+
+
+def estimate(parameters: Parameters) -> Estimate:
+    """Seconds and memory of one trial: products of features, a factor, and a dense solution where it is singular."""
+    count, width = parameters["samples"], parameters["width"]
+    dense = 20 if width**2 < 1.2 * count else 1
+    return Estimate(0.05 + (4.0 * count**2 * width + dense * count**3 / 2) / 1.5e10, 4 * 10**8 + 60 * count**2)
+
+
+FIGURE = Experiment(
+    name="ntk-lambda",
+    title="The tangent kernel is well conditioned once parameters exceed samples",
+    about="Smallest eigenvalue of the block of the tangent kernel that belongs to the hidden weight of a network of "
+    "three, with d inputs and d neurons a layer, as a share of the mean eigenvalue, against its d^2 parameters: about "
+    "sqrt(N) neurons a layer are enough.",
+    trial=trial,
+    grid=grid,
+    trials={"quick": 3, "paper": 5},
+    table=table,
+    claims=claims,
+    plot=plot,
+    estimate=estimate,
+)
