@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import alone, compare, generalization, laboratory, smoothness
+from benchmarks import alone, compare, generalization, kernels, laboratory, smoothness
 from benchmarks.child import Child
 from benchmarks.report import Outcome
 
@@ -43,6 +43,7 @@ def _large(summary: str, n: int, d: int, depth: int | None, draws: int, seconds:
 
 
 _SENSITIVITY = ["fig2-rf", "fig2-drf", "fig3-raf", "fig3-relu"]
+_KERNELS = ["ntk-lambda", "ntk-loss", "ntk-flow", "robust-rf", "robust-ntk"]
 _GENERALIZATION = ["fig4", "fig5", "fig6", "fig7"]
 
 
@@ -57,6 +58,16 @@ def _simulation(name: str, n: int) -> Case:
     summary = f"{name}, n={n}, d=768, N=1300, Gaussian: all trainings and losses at once"
     large = {**size, "n": n, "d": 768, "samples": 1300}
     return Case(summary, generalization.large, large, {**size, "n": 4, "d": 6, "samples": 8})
+
+
+def _robust(kind: str, width: int, seconds: int, memory: int) -> Case:
+    limits = {"kind": kind, "seconds": seconds, "memory": memory}
+    return Case(
+        f"{kind} robustness, d=1000, N=1200, k={width:,}",
+        kernels.robust,
+        {**limits, "d": 1000, "count": 1200, "width": width},
+        {**limits, "d": 6, "count": 5, "width": 8},
+    )
 
 
 CASES: dict[str, Case] = {
@@ -130,6 +141,20 @@ CASES: dict[str, Case] = {
         {"kind": "head", "n": 16_384, "size": 64, "seconds": None, "memory": 3 * _GB},
         {"kind": "head", "n": 8, "size": 4, "seconds": None, "memory": 3 * _GB},
     ),
+    "ntk": Case(
+        "tangent kernel, N=1000, width 300, 3 weights, against one backward pass a sample",
+        kernels.against,
+        {"count": 1000, "width": 300, "runs": 5},
+        {"count": 25, "width": 4, "runs": 1},
+    ),
+    "ntk-3000": Case(
+        "tangent kernel and its smallest eigenvalue, N=3000, width 1000",
+        kernels.eigenvalue,
+        {"count": 3000, "width": 1000, "seconds": 60, "memory": 4 * _GB},
+        {"count": 6, "width": 4, "seconds": 60, "memory": 4 * _GB},
+    ),
+    "robust-rf": _robust("rf", 200_000, 60, 6 * _GB),
+    "robust-ntk": _robust("ntk", 300, 10, 6 * _GB),
     "runner": Case(
         "the laboratory's own cost: 5,000 trials that do nothing",
         laboratory.runner,
@@ -145,6 +170,8 @@ CASES: dict[str, Case] = {
     "figures-quick": _figures("quick", 180, _SENSITIVITY),
     "figures-paper": _figures("paper", 900, _SENSITIVITY),
     "figures-generalization": _figures("quick", 120, _GENERALIZATION),
+    "figures-kernels": _figures("quick", 120, _KERNELS),
+    "figures-kernels-paper": _figures("paper", 2400, _KERNELS, memory=8 * _GB),
     "figures-smooth": _figures("quick", 180, ["smooth-real", "smooth-adversarial", "smooth-bounds", "meanfield"]),
     "figures-smooth-paper": _figures("paper", 600, ["smooth-real"]),
     "figures-generalization-paper": _figures("paper", 2400, _GENERALIZATION, memory=8 * _GB),

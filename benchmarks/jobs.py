@@ -14,6 +14,7 @@ from torch import Tensor
 import wordsway as ws
 from benchmarks import published
 from benchmarks.generalization import GENERALIZATION_JOBS
+from benchmarks.kernels import KERNEL_JOBS
 from benchmarks.laboratory import LAB_JOBS
 from benchmarks.metering import measure
 from benchmarks.smoothness import SMOOTHNESS_JOBS
@@ -208,5 +209,6 @@ JOBS: dict[str, Callable[..., dict[str, Any]]] = (
     }
     | GENERALIZATION_JOBS
     | SMOOTHNESS_JOBS
+    | KERNEL_JOBS
     | LAB_JOBS
 )

@@ -226,6 +226,9 @@ def test_an_unknown_case_is_refused_in_one_line(capsys: pytest.CaptureFixture[st
         ("generalization", "raf, n=4"),
         ("lipschitz", "minilm, layer 3, n=4"),
         ("lipschitz-16384", "one random head of 4"),
+        ("ntk", "N=25"),
+        ("ntk-3000", "tangent kernel and smallest eigenvalue, N=6"),
+        ("robust-ntk", "ntk robustness"),
     ],
 )
 def test_quick_cases_print_their_rows_and_write_nothing(
@@ -311,6 +314,7 @@ def _answer(job: str, **changes: Any) -> dict[str, Any]:
     }
     others = {"candidates": 9, "top": "x", "gap": 1e-15, "sample": 3, "count": 5}
     others |= {"losses": {"a": 0.5, "b": 0.1}, "interpolates": True}
+    others |= {"trace": 3.0, "residual": 1e-9, "fit": 1e-12}
     others |= {"value": 1.0, "share": 1e-5, "products": [40, 50], "early": 30, "status": "converged"}
     others |= {"done": 5000, "asked": 5000, "claims": 4, "hold": 4, "digest": "0" * 64}
     efforts = {name: {"ratios": [1.1, 1.2], "seconds": 1.0} for name in ("simple", "quick", "tight")}
@@ -350,6 +354,12 @@ def _answer(job: str, **changes: Any) -> dict[str, Any]:
         ("lipschitz-4096", "lipschitz_long", {"peak": 3 * 10**9}, "under 3.0 GB"),
         ("lipschitz-16384", "lipschitz_long", {"share": 2e-4}, "converges to 1e-4"),
         ("figures-smooth-paper", "lab_figures", {"seconds": 601.0}, "within 600 s"),
+        ("ntk", "ntk_published", {"seconds": 4.9}, "at least 50 times faster"),
+        ("ntk", "ntk_ours", {"gap": 1e-9}, "agreeing to 1e-10"),
+        ("ntk", "ntk_published", {"trace": 3.1}, "agreeing to 1e-10"),
+        ("ntk-3000", "ntk_large", {"seconds": 61.0}, "within 60 s"),
+        ("robust-rf", "robustness_large", {"peak": 7 * 10**9}, "under 6.0 GB"),
+        ("robust-ntk", "robustness_large", {"seconds": 11.0}, "within 10 s"),
         ("runner", "lab_empty", {"seconds": 10.1}, "under 2 ms a trial"),
         ("runner", "lab_empty", {"done": 4999}, "every trial is stored"),
         ("figures-quick", "lab_figures", {"seconds": 181.0}, "within 180 s"),

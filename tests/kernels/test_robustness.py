@@ -65,8 +65,13 @@ def test_the_gradient_is_that_of_finite_differences(kind: str) -> None:
         assert float(model.gradient(x)[place]) == pytest.approx(difference, rel=1e-6, abs=1e-7)
 
 
+@pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("kind", ["rf", "ntk"])
-def test_blocks_of_any_size_follow_the_same_law_and_repeat(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_any_size_follow_the_same_law_and_repeat(
+    kind: str, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not kept:
+        monkeypatch.setattr("wordsway.kernels.robustness._KEPT", 0)
     monkeypatch.setattr("wordsway.kernels.weights.CHUNK", 7)
     monkeypatch.setattr("wordsway.kernels.robustness._BLOCK", 8 * 16 * 14)  # two chunks of rows at a time
     model = FeatureModel(kind, normal(10, 6), normal(10, seed=1), 50, "softplus", seed=3)

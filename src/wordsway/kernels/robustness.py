@@ -8,6 +8,7 @@ that p = k d. With K alpha = y on the N training inputs (spec: Bombari, Kiyani a
           grad f(x) = sum_i alpha_i ( x_i <phi'(W x), g_i> + <x, x_i> W^T (phi''(W x) o g_i) ).
 
 Weights are used in blocks of rows, drawn again where they are needed again: no p-vector, and no k x d matrix, is kept.
+Features of the inputs (N x k) are kept while they take less than 3 GB.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ from wordsway.activations import activation as activation_named
 from wordsway.contexts import check_size
 from wordsway.errors import InputError, NumericalError, nearest
 from wordsway.kernels.eigenvalues import SmallestEigenvalue, smallest_eigenvalue
+from wordsway.kernels.gram import Gram
 from wordsway.kernels.network import as_inputs
 from wordsway.kernels.weights import feature_rows
 from wordsway.seeds import check_seed
 
 KINDS = ("rf", "ntk")
 _BLOCK = 2 * 10**8  # bytes of features of all inputs at a time
+_KEPT = 3 * 10**9  # bytes of features that are kept rather than computed again for each gradient
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +136,8 @@ def feature_robustness(
 
     Notes
     -----
-    Cost: rf O(N k (d + N)), ntk O(N k (d + N) + N^2 d), and N^3 / 3 for the solution; memory N^2, and blocks of 200 MB.
+    Cost: rf O(N k (d + N)), ntk O(N k (d + N) + N^2 d), and N^3 / 3 for the solution; memory N^2, N k up to
+    3 GB, and blocks of 200 MB.
     """
     model = FeatureModel(kind, X, y, k, activation, seed)
     return model.robustness(x, terms)
@@ -157,6 +161,8 @@ class FeatureModel:
             raise NumericalError(f"{count} samples need at least as many features, got {features}: use a larger width")
         self._began = time.perf_counter()
         memory.require(4 * 8 * count**2 + 3 * _BLOCK, f"a {count} x {count} kernel", "use fewer samples")
+        keep = 8 * count * self.width <= min(_KEPT, memory.available() // 3)
+        self._kept: list[Tensor] | None = [] if keep else None
         self.kernel = self._kernel()
         self.alpha = interpolate(self.kernel, self.labels)
         fitted = self.kernel @ self.alpha
@@ -172,13 +178,19 @@ class FeatureModel:
         reached = self.inputs @ block.mT
         return self.activation(reached) if self.kind == "rf" else self.activation.slope(reached)
 
+    def _blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Blocks of weights, (rows, d), with what they give for the inputs, (N, rows)."""
+        for number, block in enumerate(self.weights()):
+            yield block, self._features(block) if self._kept is None else self._kept[number]
+
     def _kernel(self) -> Tensor:
-        count = len(self.inputs)
-        kernel = self.inputs.new_zeros(count, count)
+        gram = Gram(len(self.inputs))
         for block in self.weights():
             features = self._features(block)
-            kernel.addmm_(features, features.mT)
-        return kernel if self.kind == "rf" else kernel * (self.inputs @ self.inputs.mT)
+            gram.add(features)
+            if self._kept is not None:
+                self._kept.append(features)
+        return gram.matrix() if self.kind == "rf" else gram.matrix() * (self.inputs @ self.inputs.mT)
 
     def output(self, x: Any) -> float:
         """f(x)."""
@@ -195,8 +207,8 @@ class FeatureModel:
         """f(x) and its gradient, block by block."""
         total, gradient = 0.0, torch.zeros_like(x)
         nearby = self.inputs @ x  # N
-        for block in self.weights():
-            features, reached = self._features(block), block @ x
+        for block, features in self._blocks():
+            reached = block @ x
             if self.kind == "rf":
                 pulled = features.mT @ self.alpha
                 total += float(self.activation(reached) @ pulled)
@@ -215,8 +227,8 @@ class FeatureModel:
         point = self._point(x)
         nearby = self.inputs @ point
         found = self.inputs.new_zeros(len(point), len(self.inputs))
-        for block in self.weights():
-            features, reached = self._features(block), block @ point
+        for block, features in self._blocks():
+            reached = block @ point
             if self.kind == "rf":
                 found += block.mT @ (self.activation.slope(reached)[:, None] * features.mT)
             else:

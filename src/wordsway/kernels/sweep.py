@@ -18,6 +18,7 @@ from wordsway.activations import Activation
 from wordsway.activations import activation as activation_named
 from wordsway.contexts import check_size
 from wordsway.errors import InputError, NumericalError
+from wordsway.kernels.gram import Gram
 from wordsway.kernels.network import as_inputs
 from wordsway.kernels.robustness import check_features, check_labels, check_point, interpolate
 from wordsway.kernels.weights import feature_rows
@@ -101,13 +102,12 @@ class _Sweep:
 
     def points(self, phi: Activation, labels: Tensor, counts: list[int]) -> list[Point]:
         """Grow the kernel, solve at every width, then gather all gradients in one more pass."""
-        total = self.inputs.new_zeros(len(self.inputs), len(self.inputs))
+        gram = Gram(len(self.inputs))
         solved: dict[tuple[int, int], tuple[Tensor, float]] = {}
         for _, reached, end in self.blocks():
-            features = self._features(phi, reached)
-            total.addmm_(features, features.mT)
+            gram.add(self._features(phi, reached))
             if end in self.widths:
-                kernel = total if self.kind == "rf" else total * self.products
+                kernel = gram.matrix() if self.kind == "rf" else gram.matrix() * self.products
                 for count in counts:
                     solved[end, count] = _solve(kernel[:count, :count], labels[:count])
         gradients = self._gradients(phi, {key: alpha for key, (alpha, _) in solved.items()})

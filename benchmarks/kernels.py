@@ -1,0 +1,133 @@
+"""Tangent kernels against one backward pass a sample, and robustness at the sizes of the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+import wordsway as ws
+from benchmarks.child import Child
+from benchmarks.metering import measure
+from benchmarks.report import Outcome, Row, Target, number
+from wordsway.memory import human
+from wordsway.seeds import generator
+
+AGAINST = "Tangent kernels: ours against one backward pass a sample"
+LARGE = "Tangent kernels and robustness at the sizes of the paper (ours)"
+
+
+def _drawn(count: int, width: int) -> tuple[ws.Network, torch.Tensor]:
+    return ws.Network.drawn([width] * 3, "tanh"), ws.gaussian_context(count, width)
+
+
+# Jobs
+
+
+def ntk_ours(count: int, width: int, runs: int) -> dict[str, Any]:
+    """The kernel of a network of three weights, layer by layer."""
+    network, X = _drawn(count, width)
+    (kernel, *_), costs = measure(lambda _: ws.ntk(network, X), runs)
+    return {**costs, "gap": _against_gradients(network, X, kernel), "trace": float(kernel.trace())}
+
+
+def ntk_published(count: int, width: int) -> dict[str, Any]:
+    """The Jacobian by one backward pass a sample, then J J^T."""
+    network, X = _drawn(count, width)
+    weights = [weight.clone().requires_grad_(True) for weight in network.weights]
+
+    def work(_: int) -> torch.Tensor:
+        rows = [_gradient(network, weights, x) for x in X]
+        jacobian = torch.stack(rows)
+        return jacobian @ jacobian.mT
+
+    (kernel,), costs = measure(work, warm=False)
+    return {**costs, "trace": float(kernel.trace())}
+
+
+def _gradient(network: ws.Network, weights: list[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    reached = x
+    for weight in weights[:-1]:
+        reached = network.activation(weight @ reached)
+    return torch.cat([part.flatten() for part in torch.autograd.grad((weights[-1] @ reached)[0], weights)])
+
+
+def _against_gradients(network: ws.Network, X: torch.Tensor, kernel: torch.Tensor) -> float:
+    """The largest relative difference of some entries from products of autograd's gradients."""
+    weights = [weight.clone().requires_grad_(True) for weight in network.weights]
+    some = torch.stack([_gradient(network, weights, x) for x in X[:20]])
+    exact = some @ some.mT
+    return float(((kernel[:20, :20] - exact).abs() / exact.diagonal().max()).max())
+
+
+def ntk_large(count: int, width: int) -> dict[str, Any]:
+    """The kernel and its smallest eigenvalue."""
+    network, X = _drawn(count, width)
+    (found,), costs = measure(lambda _: ws.smallest_eigenvalue(ws.ntk(network, X)), warm=False)
+    return {**costs, "value": found.value, "residual": found.residual, "status": found.status}
+
+
+def robustness_large(kind: str, d: int, count: int, width: int) -> dict[str, Any]:
+    """S at a new input."""
+    X = ws.gaussian_context(count + 1, d)
+    y = 2.0 * torch.randint(2, (count,), generator=generator(0, "labels")) - 1
+    (found,), costs = measure(lambda _: ws.feature_robustness(kind, X[:-1], y, X[-1], width, "tanh"), warm=False)
+    return {**costs, "value": found.value, "fit": found.fit}
+
+
+KERNEL_JOBS: dict[str, Callable[..., dict[str, Any]]] = {
+    job.__name__: job for job in (ntk_ours, ntk_published, ntk_large, robustness_large)
+}
+
+# Cases
+
+
+def against(child: Child, size: Mapping[str, Any]) -> Outcome:
+    """The same network and inputs."""
+    shape = {"count": size["count"], "width": size["width"]}
+    ours = child("ntk_ours", runs=size["runs"], **shape)
+    theirs = child("ntk_published", **shape)
+    ratio = theirs["seconds"] / ours["seconds"]
+    case = f"N={size['count']}, width {size['width']}, 3 weights"
+    gap = max(ours["gap"], abs(ours["trace"] / theirs["trace"] - 1))
+    cells = {
+        "case": case,
+        "backward passes, s": number(theirs["seconds"]),
+        "ours, s": number(ours["seconds"]),
+        "times faster": number(ratio),
+        "their memory": human(theirs["rise"]),
+        "our memory": human(ours["rise"]),
+    }
+    targets = (
+        Target(case, "at least 50 times faster", f"{ratio:.0f} times", ratio >= 50),
+        Target(case, "agreeing to 1e-10", f"{gap:.1e} apart at most", gap <= 1e-10),
+    )
+    return Outcome((Row(AGAINST, cells),), targets)
+
+
+def eigenvalue(child: Child, size: Mapping[str, Any]) -> Outcome:
+    """The kernel and its smallest eigenvalue."""
+    got = child("ntk_large", count=size["count"], width=size["width"])
+    case = f"tangent kernel and smallest eigenvalue, N={size['count']}, width {size['width']}"
+    said = f"{got['value']:.4g} ({got['status']}, residual {got['residual']:.0e})"
+    return _within(case, got, size, {"result": said})
+
+
+def robust(child: Child, size: Mapping[str, Any]) -> Outcome:
+    """S at the largest size of a figure."""
+    kind, d, count, width = size["kind"], size["d"], size["count"], size["width"]
+    got = child("robustness_large", kind=kind, d=d, count=count, width=width)
+    case = f"{kind} robustness, d={d}, N={count}, k={width:,}"
+    return _within(case, got, size, {"result": f"S = {got['value']:.3f}"})
+
+
+def _within(case: str, got: Mapping[str, Any], size: Mapping[str, Any], cells: Mapping[str, str]) -> Outcome:
+    """A row with seconds and memory, and their limits."""
+    row = {"case": case, "seconds": number(got["seconds"]), "whole process": human(got["peak"]), **cells}
+    limit, memory = size["seconds"], size["memory"]
+    targets = (
+        Target(case, f"within {limit} s", f"{number(got['seconds'])} s", got["seconds"] <= limit),
+        Target(case, f"under {human(memory)}, the whole process", human(got["peak"]), got["peak"] < memory),
+    )
+    return Outcome((Row(LARGE, row),), targets)
