@@ -24,8 +24,8 @@ test: $(READY) ## run the tests; ARGS="-k reviews" chooses some
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
 
 # One thread for both sides: what is compared is the algorithms.
-bench: $(READY) ## measure every speed claim and write benchmarks/RESULTS.md
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
+bench: $(READY) ## measure every speed claim and write benchmarks/RESULTS.md; ARGS=--resume goes on with a stopped run
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks $(ARGS)
 
 lint: $(READY) ## check style, format and types
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Run the benchmarks: ``python -m benchmarks [CASE ...] [--list] [--quick]``.
+"""Run the benchmarks: ``python -m benchmarks [CASE ...] [--list] [--quick] [--resume]``.
 
 Exit code 1 when a target does not hold, or a case did not finish. A run of all cases at full size writes RESULTS.md.
 """
@@ -12,14 +12,21 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks import kept
 from benchmarks.cases import CASES
 from benchmarks.child import Child, ChildError, run_child
 from benchmarks.report import Outcome, Target, failures, machine, page, render
 
+_RUNS = "the case runs"
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
 
 
-def main(arguments: Sequence[str] | None = None, child: Child = run_child, results: Path = RESULTS) -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    child: Child = run_child,
+    results: Path = RESULTS,
+    folder: Path | None = None,
+) -> int:
     """Run the chosen cases, print their tables, and return the exit code."""
     options = _parser().parse_args(arguments)
     unknown = [name for name in options.cases if name not in CASES]
@@ -35,7 +42,7 @@ def main(arguments: Sequence[str] | None = None, child: Child = run_child, resul
     if busy is not None and busy > 0.5:
         print(f"the machine is busy (load {busy:.1f}): times will be too long, and ratios off", file=sys.stderr)
     begin = time.perf_counter()
-    outcomes = [_run(name, options.quick, child, position, len(chosen)) for position, name in enumerate(chosen, 1)]
+    outcomes = _outcomes(chosen, options, child, folder or kept.FOLDER)
     print(f"{time.perf_counter() - begin:.0f} s in all", file=sys.stderr)
     print(machine(), end="\n\n")
     print(render(outcomes, targets=not options.quick))
@@ -54,7 +61,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("cases", metavar="CASE", nargs="*", help="cases to run; all unless some are named")
     parser.add_argument("--list", action="store_true", help="say what cases there are")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, no targets, nothing written: does it run?")
+    parser.add_argument(
+        "--resume", action="store_true", help="keep what an earlier run of the same code measured on this machine"
+    )
     return parser
+
+
+def _outcomes(chosen: Sequence[str], options: argparse.Namespace, child: Child, folder: Path) -> list[Outcome]:
+    """The outcome of each case, kept as it ends; with --resume those that held all their targets are not run again."""
+    if options.quick:
+        return [_run(name, True, child, position, len(chosen)) for position, name in enumerate(chosen, 1)]
+    now = kept.state()
+    outcomes = []
+    for position, name in enumerate(chosen, 1):
+        known = kept.load(folder, name, now) if options.resume else None
+        if known is not None and not failures([known]):
+            print(f"[{position}/{len(chosen)}] {name}: kept from an earlier run", file=sys.stderr)
+        else:
+            known = _run(name, False, child, position, len(chosen))
+            kept.save(folder, name, now, known)
+        outcomes.append(known)
+    return outcomes
 
 
 def _run(name: str, quick: bool, child: Child, position: int, count: int) -> Outcome:
@@ -63,14 +90,14 @@ def _run(name: str, quick: bool, child: Child, position: int, count: int) -> Out
     try:
         return case.run(child, case.small if quick else case.full)
     except ChildError as error:  # the other cases still say something
-        return Outcome(targets=(Target(name, "the case runs", str(error), False),))
+        return Outcome(targets=(Target(name, _RUNS, str(error), False),))
 
 
 def _verdict(outcomes: Sequence[Outcome], quick: bool) -> int:
     """0 if everything ran and, at full size, every target holds."""
     failed = failures(outcomes)
     if quick:
-        failed = [target for target in failed if target.claim == "the case runs"]
+        failed = [target for target in failed if target.claim == _RUNS]
     for target in failed:
         print(f"FAILED {target.case}: {target.claim}, got {target.measured}", file=sys.stderr)
     return 1 if failed else 0

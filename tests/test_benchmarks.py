@@ -14,7 +14,7 @@ import torch
 
 import wordsway as ws
 from benchmarks import __main__ as program
-from benchmarks import metering, published
+from benchmarks import kept, metering, published
 from benchmarks.cases import CASES, Case
 from benchmarks.child import ChildError
 from benchmarks.jobs import JOBS
@@ -198,6 +198,11 @@ def test_a_span_is_least_mean_most() -> None:
 # The program
 
 
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "FOLDER", tmp_path_factory.mktemp("kept"))
+
+
 def _in_process(job: str, **parameters: Any) -> dict[str, Any]:
     return JOBS[job](**parameters)
 
@@ -298,6 +303,40 @@ def test_a_case_that_does_not_finish_fails_and_the_others_still_run(
     printed = capsys.readouterr()
     assert "FAILED case-0: the case runs, got a job ended with exit code 9" in printed.err
     assert "## First" in printed.out
+
+
+def test_a_stopped_run_goes_on_where_it_was(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, results, folder = Outcome(_OUTCOME.rows, _OUTCOME.targets[:1]), tmp_path / "out.md", tmp_path / "kept"
+    _stand_in(monkeypatch, good, ChildError("stopped"))
+    assert program.main([], results=results, folder=folder) == 1
+    assert sorted(path.name for path in folder.iterdir()) == ["case-0.json", "case-1.json"]
+    _stand_in(monkeypatch, ChildError("asked again"), good)
+    assert program.main(["--resume"], results=results, folder=folder) == 0
+    assert "[1/2] case-0: kept from an earlier run" in capsys.readouterr().err
+    assert results.read_text().count("| long") == 2
+    assert program.main([], results=results, folder=folder) == 1  # without it everything is measured again
+    monkeypatch.setattr(kept, "state", lambda: "other code")
+    assert program.main(["--resume"], results=results, folder=folder) == 1
+
+
+def test_an_outcome_is_kept_as_it_is_and_damage_is_noticed(tmp_path: Path) -> None:
+    kept.save(tmp_path, "one", "state", _OUTCOME)
+    assert kept.load(tmp_path, "one", "state") == _OUTCOME
+    assert kept.load(tmp_path, "one", "other") is None
+    assert kept.load(tmp_path, "two", "state") is None
+    (tmp_path / "one.json").write_text("{")
+    assert kept.load(tmp_path, "one", "state") is None
+
+
+def test_the_state_is_that_of_the_code(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.py").write_text("a")
+    first = kept.state(tmp_path)
+    assert kept.state(tmp_path) == first
+    (tmp_path / "src" / "a.py").write_text("b")
+    assert kept.state(tmp_path) != first
 
 
 def _answer(job: str, **changes: Any) -> dict[str, Any]:
