@@ -4,9 +4,18 @@ This room is the only one that knows the files of models. It reads files; it nev
 """
 
 from wordsway.models.configuration import embedding_dimension
+from wordsway.models.images import image_samples
 from wordsway.models.model import Model
 from wordsway.models.radius import norm_radius
 from wordsway.models.reviews import review_contexts, vocabulary_embeddings
 from wordsway.models.transformer import load
 
-__all__ = ["Model", "embedding_dimension", "load", "norm_radius", "review_contexts", "vocabulary_embeddings"]
+__all__ = [
+    "Model",
+    "embedding_dimension",
+    "image_samples",
+    "load",
+    "norm_radius",
+    "review_contexts",
+    "vocabulary_embeddings",
+]

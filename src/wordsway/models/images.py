@@ -1,0 +1,122 @@
+"""Small images as inputs: digits that come with scikit-learn, MNIST and CIFAR-10 from the hub."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from wordsway import seeds
+from wordsway.contexts import normalize
+from wordsway.errors import InputError, MissingExtra, nearest
+from wordsway.models import hub
+from wordsway.models.reviews import at_most
+
+_EXTRA = "pip install 'wordsway[images]'"
+
+
+@dataclass(frozen=True, eq=False)
+class _Images:
+    """All images of a collection: how many, their classes, and the pixels of some of them, (count, d)."""
+
+    classes: NDArray[np.int64]
+    pixels: Callable[[list[int]], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class _HubFile:
+    """One Parquet file of a dataset on the hub, and the columns of pictures and classes."""
+
+    dataset: str
+    file: str
+    picture: str
+    label: str
+
+
+_HUB = {
+    "mnist": _HubFile("ylecun/mnist", "mnist/train-00000-of-00001.parquet", "image", "label"),
+    "cifar10": _HubFile("uoft-cs/cifar10", "plain_text/train-00000-of-00001.parquet", "img", "label"),
+}
+NAMES = ("digits", *_HUB)
+
+
+def image_samples(name: str, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Return images as inputs (count, d) with rows of norm sqrt(d), and labels +1 for even classes, -1 for odd ones.
+
+    Each image has its own mean taken away before it is rescaled, so that a row depends on nothing but its image; row k
+    does not depend on `count`.
+
+    Parameters
+    ----------
+    name : {"digits", "mnist", "cifar10"}
+        1,797 digits of 8 x 8 pixels (d = 64), which come with scikit-learn; 60,000 of 28 x 28 (d = 784) and 50,000
+        coloured pictures of 32 x 32 (d = 3072), fetched once from the hub.
+    count : int
+    seed : int
+
+    Raises
+    ------
+    InputError
+        Where there is no such collection, or not so many images, or the hub cannot be reached.
+    MissingExtra
+        Where scikit-learn, or pyarrow and pillow for the other two, are not installed.
+    """
+    if name not in NAMES:
+        raise InputError(f"images must be one of {', '.join(NAMES)}, got {name!r}{nearest(name, NAMES)}")
+    images = _digits() if name == "digits" else _from_hub(name)
+    count = at_most("count", count, len(images.classes), f"the number of images in {name}")
+    order = torch.randperm(len(images.classes), generator=seeds.generator(seed, "images"))[:count].tolist()
+    pixels = torch.from_numpy(images.pixels(order))
+    labels = 1.0 - 2.0 * torch.from_numpy(images.classes[order] % 2).double()
+    return normalize(pixels - pixels.mean(1, keepdim=True)), labels
+
+
+@lru_cache(maxsize=1)
+def _digits() -> _Images:
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise MissingExtra(f"the digits come with scikit-learn: run `{_EXTRA}`") from error
+    found = load_digits()
+    pixels = np.asarray(found.data, np.float64)
+    return _Images(np.asarray(found.target, np.int64), lambda chosen: pixels[chosen])
+
+
+def _from_hub(name: str) -> _Images:
+    file = _HUB[name]
+    return _read(hub.fetch(file.dataset, file.file, kind="dataset"), file)
+
+
+@lru_cache(maxsize=2)
+def _read(path: Path, file: _HubFile) -> _Images:
+    """Read the classes and the compressed pictures; pixels are decoded when they are asked for."""
+    try:
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise MissingExtra(f"images from the hub need pyarrow: run `{_EXTRA}`") from error
+    try:
+        table = ParquetFile(path).read(columns=[file.picture, file.label]).to_pydict()
+        pictures = [one["bytes"] for one in table[file.picture]]
+        classes = np.asarray(table[file.label], np.int64)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        got = " ".join(str(error).split())
+        raise InputError(
+            f"{path} must hold pictures and their classes, got {got}: remove it to fetch it again"
+        ) from error
+    return _Images(classes, lambda chosen: np.stack([_decode(pictures[number]) for number in chosen]))
+
+
+def _decode(picture: bytes) -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingExtra(f"images from the hub need pillow: run `{_EXTRA}`") from error
+    return np.asarray(Image.open(io.BytesIO(picture)), np.float64).ravel()
