@@ -54,6 +54,15 @@ def test_robustness_prints_the_keys(kind: str, capsys: pytest.CaptureFixture[str
     assert told["sensitivity"] == first["sensitivity"] <= told["bound"]
 
 
+def test_images_bring_their_own_dimension_and_labels(capsys: pytest.CaptureFixture[str]) -> None:
+    (kernel,) = _records(["ntk", "--samples", "20", "--width", "12", "--data", "digits"], capsys)
+    assert (kernel["d"], kernel["data"], kernel["status"]) == (64, "digits", "regular")
+    arguments = ["robustness", "rf", "--samples", "20", "--width", "60", "--data", "digits"]
+    (found,) = _records(arguments, capsys)
+    assert (found["d"], found["data"]) == (64, "digits")
+    assert "rf features, N=20, digits, width 60" in _run(arguments, capsys)[1]
+
+
 def test_tables_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert "tangent kernel, N=12, d=6, width 6, 3 weights, tanh" in _run(NTK, capsys)[1]
     out = _run([*ROBUST, "--terms"], capsys)[1]
@@ -74,6 +83,9 @@ def test_tables_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         (["robustness", "rff", *ROBUST[2:]], "did you mean 'rf'"),
         ([*ROBUST, "--activation", "relu"], "which relu does not have"),
         ([*ROBUST, "--width", "1"], "12 samples need at least as many features, got 8"),
+        ([*ROBUST, "--data", "digits"], "d must be that of the images in digits, got 8: leave --d out"),
+        ([*ROBUST, "--data", "digit"], "did you mean 'digits'"),
+        (["robustness", "rf", "--samples", "9", "--width", "20"], "--d must be given unless --data are images"),
         ([*ROBUST, "--seed", "-1"], "seed must be an integer"),
     ],
 )

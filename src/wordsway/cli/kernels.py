@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-Samples = Annotated[int, typer.Option(metavar="N", help="inputs: Gaussian rows of norm sqrt(d)")]
+Samples = Annotated[int, typer.Option(metavar="N", help="number of inputs, rows of norm sqrt(d)")]
 Width = Annotated[int, typer.Option(metavar="K", help="neurons of each hidden layer")]
 Dimension = Annotated[int | None, typer.Option("--d", metavar="D", help="dimension of an input; the width if left out")]
 Depth = Annotated[int, typer.Option(metavar="L", help="weights of the network, the last one included")]
@@ -18,7 +18,11 @@ Layer = Annotated[
 ]
 Activation = Annotated[str, typer.Option(metavar="NAME", help="tanh, softplus, cos, square, gelu, sigmoid, ...")]
 Kind = Annotated[str, typer.Argument(metavar="rf|ntk", help="features phi(V x), or x (x) phi'(W x)")]
-D = Annotated[int, typer.Option("--d", metavar="D", help="dimension of an input")]
+D = Annotated[int | None, typer.Option("--d", metavar="D", help="dimension of an input; images bring their own")]
+Data = Annotated[
+    str,
+    typer.Option(metavar="gaussian|digits|mnist|cifar10", help="random inputs and labels, or images with their own"),
+]
 Features = Annotated[int, typer.Option("--width", metavar="K", help="random features; neurons for ntk (p = K D)")]
 Terms = Annotated[bool, typer.Option("--terms", help="tell the terms of the proofs too")]
 Trials = Annotated[int, typer.Option(metavar="T", help="number of trials; trial k = 0, 1, ... has seed S + k")]
@@ -32,6 +36,7 @@ def ntk(
     d: Dimension = None,
     depth: Depth = 3,
     layer: Layer = None,
+    data: Data = "gaussian",
     activation: Activation = "tanh",
     trials: Trials = 1,
     seed: Seed = 0,
@@ -43,34 +48,35 @@ def ntk(
     from wordsway.errors import InputError
 
     count, wide, deep = check_size(samples, "samples"), check_size(width, "width"), check_size(depth, "depth")
-    dimension = wide if d is None else check_size(d, "d")
+    dimension = _dimension(data, d, wide)
     named(activation)
     if layer is not None and not 0 <= layer < deep:
         raise InputError(f"layer must be from 0 to {deep - 1}, got {layer}")
 
     def trial(number: int) -> dict[str, Any]:
-        from wordsway.contexts import gaussian_context
         from wordsway.kernels import Network, smallest_eigenvalue
         from wordsway.kernels import ntk as kernel_of
 
+        inputs, _ = _samples(data, count, dimension, number)
         begin = time.perf_counter()
-        network = Network.drawn([dimension] + [wide] * (deep - 1), activation, number)
-        found = smallest_eigenvalue(kernel_of(network, gaussian_context(count, dimension, number), layer))
+        network = Network.drawn([inputs.shape[1]] + [wide] * (deep - 1), activation, number)
+        found = smallest_eigenvalue(kernel_of(network, inputs, layer))
         weights = network.weights if layer is None else network.weights[layer : layer + 1]
         sizes = {"samples": count, "width": wide, "depth": deep, "parameters": sum(w.numel() for w in weights)}
-        rest = {"seconds": round(time.perf_counter() - begin, 6), "d": dimension, "layer": layer}
-        return {**sizes, **found.to_dict(), **rest, "activation": activation, "seed": number}
+        rest = {"seconds": round(time.perf_counter() - begin, 6), "d": network.d, "layer": layer}
+        return {**sizes, **found.to_dict(), **rest, "activation": activation, "seed": number, "data": data}
 
     columns = ("seed", "parameters", "smallest_eigenvalue", "residual", "status", "seconds")
-    title = f"tangent kernel, N={count}, d={dimension}, width {wide}, {deep} weights, {activation}"
+    title = f"tangent kernel, N={count}, {_said(data, dimension)}, width {wide}, {deep} weights, {activation}"
     _tell(title, columns, _each(trial, trials, seed), as_json)
 
 
 def robustness(
     kind: Kind,
     samples: Samples,
-    d: D,
     width: Features,
+    d: D = None,
+    data: Data = "gaussian",
     activation: Activation = "tanh",
     terms: Terms = False,
     trials: Trials = 1,
@@ -84,24 +90,56 @@ def robustness(
     from wordsway.kernels.robustness import KINDS
 
     check_choice("kind", kind, KINDS)
-    count, dimension, wide = check_size(samples, "samples"), check_size(d, "d"), check_size(width, "width")
+    count, wide = check_size(samples, "samples"), check_size(width, "width")
+    dimension = _dimension(data, d, None)
     named(activation)
 
     def trial(number: int) -> dict[str, Any]:
-        import torch
-
-        from wordsway.contexts import gaussian_context
         from wordsway.kernels import feature_robustness
-        from wordsway.seeds import generator
 
-        inputs = gaussian_context(count + 1, dimension, number)
-        labels = 2.0 * torch.randint(2, (count,), generator=generator(number, "labels")) - 1
-        found = feature_robustness(kind, inputs[:-1], labels, inputs[-1], wide, activation, number, terms)
-        return found.to_dict()
+        inputs, labels = _samples(data, count + 1, dimension, number)
+        found = feature_robustness(kind, inputs[:-1], labels[:-1], inputs[-1], wide, activation, number, terms)
+        return {**found.to_dict(), "data": data}
 
     columns = ("seed", "sensitivity", "fit", *(("bound", "interaction", "lambda_min") if terms else ()), "seconds")
-    title = f"{kind} features, N={count}, d={dimension}, width {wide}, {activation}: S = |x| |grad f(x)|"
+    title = f"{kind} features, N={count}, {_said(data, dimension)}, width {wide}, {activation}: S = |x| |grad f(x)|"
     _tell(title, columns, _each(trial, trials, seed), as_json)
+
+
+def _dimension(data: str, d: int | None, otherwise: int | None) -> int | None:
+    """The dimension of the inputs that are drawn; None for images, which have their own."""
+    from wordsway.cli.plan import check_choice
+    from wordsway.contexts import check_size
+    from wordsway.errors import InputError
+    from wordsway.models.images import NAMES
+
+    check_choice("data", data, ("gaussian", *NAMES))
+    if data != "gaussian":
+        if d is not None:
+            raise InputError(f"d must be that of the images in {data}, got {d}: leave --d out")
+        return None
+    if d is None and otherwise is None:
+        raise InputError("--d must be given unless --data are images, which bring their own")
+    return check_size(d if d is not None else otherwise or 1, "d")
+
+
+def _samples(data: str, count: int, d: int | None, seed: int) -> tuple[Any, Any]:
+    """Inputs (count, d) with rows of norm sqrt(d), and labels -1 or +1."""
+    if d is None:
+        from wordsway.models import image_samples
+
+        return image_samples(data, count, seed)
+    import torch
+
+    from wordsway.contexts import gaussian_context
+    from wordsway.seeds import generator
+
+    labels = 2.0 * torch.randint(2, (count,), generator=generator(seed, "labels")) - 1
+    return gaussian_context(count, d, seed), labels
+
+
+def _said(data: str, d: int | None) -> str:
+    return data if d is None else f"d={d}"
 
 
 def _each(trial: Callable[[int], dict[str, Any]], trials: int, seed: int) -> Iterator[dict[str, Any]]:
