@@ -83,9 +83,12 @@ def test_tables_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         (["robustness", "rff", *ROBUST[2:]], "did you mean 'rf'"),
         ([*ROBUST, "--activation", "relu"], "which relu does not have"),
         ([*ROBUST, "--width", "1"], "12 samples need at least as many features, got 8"),
-        ([*ROBUST, "--data", "digits"], "d must be that of the images in digits, got 8: leave --d out"),
+        ([*ROBUST, "--data", "digits"], "d must be that of the images in digits, got 8: leave it out"),
         ([*ROBUST, "--data", "digit"], "did you mean 'digits'"),
-        (["robustness", "rf", "--samples", "9", "--width", "20"], "--d must be given unless --data are images"),
+        (
+            ["robustness", "rf", "--samples", "9", "--width", "20"],
+            "d must be given for gaussian inputs: only images bring their own",
+        ),
         ([*ROBUST, "--seed", "-1"], "seed must be an integer"),
     ],
 )

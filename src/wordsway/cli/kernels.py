@@ -11,17 +11,25 @@ import typer
 
 Samples = Annotated[int, typer.Option(metavar="N", help="number of inputs, rows of norm sqrt(d)")]
 Width = Annotated[int, typer.Option(metavar="K", help="neurons of each hidden layer")]
-Dimension = Annotated[int | None, typer.Option("--d", metavar="D", help="dimension of an input; the width if left out")]
+Dimension = Annotated[
+    int | None,
+    typer.Option("--d", metavar="D", help="dimension of an input; if left out, the width, or that of the images"),
+]
 Depth = Annotated[int, typer.Option(metavar="L", help="weights of the network, the last one included")]
 Layer = Annotated[
     int | None, typer.Option(metavar="L", help="only the block of one weight, from 0; the whole kernel if left out")
 ]
 Activation = Annotated[str, typer.Option(metavar="NAME", help="tanh, softplus, cos, square, gelu, sigmoid, ...")]
 Kind = Annotated[str, typer.Argument(metavar="rf|ntk", help="features phi(V x), or x (x) phi'(W x)")]
-D = Annotated[int | None, typer.Option("--d", metavar="D", help="dimension of an input; images bring their own")]
+D = Annotated[
+    int | None,
+    typer.Option("--d", metavar="D", help="dimension of an input, 384 a word for imdb; images have their own"),
+]
 Data = Annotated[
     str,
-    typer.Option(metavar="gaussian|digits|mnist|cifar10", help="random inputs and labels, or images with their own"),
+    typer.Option(
+        metavar="gaussian|imdb|digits|mnist|cifar10", help="random inputs and labels, film reviews, or images"
+    ),
 ]
 Features = Annotated[int, typer.Option("--width", metavar="K", help="random features; neurons for ntk (p = K D)")]
 Terms = Annotated[bool, typer.Option("--terms", help="tell the terms of the proofs too")]
@@ -46,9 +54,10 @@ def ntk(
     from wordsway.activations import activation as named
     from wordsway.contexts import check_size
     from wordsway.errors import InputError
+    from wordsway.models.inputs import check_dimension
 
     count, wide, deep = check_size(samples, "samples"), check_size(width, "width"), check_size(depth, "depth")
-    dimension = _dimension(data, d, wide)
+    dimension = check_dimension(data, wide if d is None and data == "gaussian" else d)
     named(activation)
     if layer is not None and not 0 <= layer < deep:
         raise InputError(f"layer must be from 0 to {deep - 1}, got {layer}")
@@ -56,8 +65,9 @@ def ntk(
     def trial(number: int) -> dict[str, Any]:
         from wordsway.kernels import Network, smallest_eigenvalue
         from wordsway.kernels import ntk as kernel_of
+        from wordsway.models import input_samples
 
-        inputs, _ = _samples(data, count, dimension, number)
+        inputs, _ = input_samples(data, count, dimension, number)
         begin = time.perf_counter()
         network = Network.drawn([inputs.shape[1]] + [wide] * (deep - 1), activation, number)
         found = smallest_eigenvalue(kernel_of(network, inputs, layer))
@@ -88,16 +98,18 @@ def robustness(
     from wordsway.cli.plan import check_choice
     from wordsway.contexts import check_size
     from wordsway.kernels.robustness import KINDS
+    from wordsway.models.inputs import check_dimension
 
     check_choice("kind", kind, KINDS)
     count, wide = check_size(samples, "samples"), check_size(width, "width")
-    dimension = _dimension(data, d, None)
+    dimension = check_dimension(data, d)
     named(activation)
 
     def trial(number: int) -> dict[str, Any]:
         from wordsway.kernels import feature_robustness
+        from wordsway.models import input_samples
 
-        inputs, labels = _samples(data, count + 1, dimension, number)
+        inputs, labels = input_samples(data, count + 1, dimension, number)
         found = feature_robustness(kind, inputs[:-1], labels[:-1], inputs[-1], wide, activation, number, terms)
         return {**found.to_dict(), "data": data}
 
@@ -106,40 +118,8 @@ def robustness(
     _tell(title, columns, _each(trial, trials, seed), as_json)
 
 
-def _dimension(data: str, d: int | None, otherwise: int | None) -> int | None:
-    """The dimension of the inputs that are drawn; None for images, which have their own."""
-    from wordsway.cli.plan import check_choice
-    from wordsway.contexts import check_size
-    from wordsway.errors import InputError
-    from wordsway.models.images import NAMES
-
-    check_choice("data", data, ("gaussian", *NAMES))
-    if data != "gaussian":
-        if d is not None:
-            raise InputError(f"d must be that of the images in {data}, got {d}: leave --d out")
-        return None
-    if d is None and otherwise is None:
-        raise InputError("--d must be given unless --data are images, which bring their own")
-    return check_size(d if d is not None else otherwise or 1, "d")
-
-
-def _samples(data: str, count: int, d: int | None, seed: int) -> tuple[Any, Any]:
-    """Inputs (count, d) with rows of norm sqrt(d), and labels -1 or +1."""
-    if d is None:
-        from wordsway.models import image_samples
-
-        return image_samples(data, count, seed)
-    import torch
-
-    from wordsway.contexts import gaussian_context
-    from wordsway.seeds import generator
-
-    labels = 2.0 * torch.randint(2, (count,), generator=generator(seed, "labels")) - 1
-    return gaussian_context(count, d, seed), labels
-
-
 def _said(data: str, d: int | None) -> str:
-    return data if d is None else f"d={d}"
+    return data if d is None else f"d={d}" if data == "gaussian" else f"{data}, d={d}"
 
 
 def _each(trial: Callable[[int], dict[str, Any]], trials: int, seed: int) -> Iterator[dict[str, Any]]:

@@ -7,6 +7,7 @@ L(t) <= L(0) exp(-lambda_min t / 2) for the actual one as long as its kernel sta
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +21,11 @@ from torch import Tensor
 from wordsway.contexts import check_size
 from wordsway.errors import InputError, NumericalError
 from wordsway.kernels.eigenvalues import SmallestEigenvalue, smallest_eigenvalue
-from wordsway.kernels.network import Network, as_inputs
+from wordsway.kernels.network import Network, Passes, as_inputs
 from wordsway.kernels.robustness import check_labels
 from wordsway.kernels.tangent import ntk
+
+_FIRST, _SECOND = 0.9, 0.999  # how much Adam remembers of the mean and of the square
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,23 +99,23 @@ def descend(
     The rate falls to 0 along a cosine, so that the end is not noise. Cost: O(N parameters) for each step.
     """
     inputs, labels = samples(network, X, y)
-    weights = [weight.clone().requires_grad_(True) for weight in network.weights]
-    biases = [bias.clone().requires_grad_(True) for bias in network.biases or ()]
-    optimizer = torch.optim.Adam([*weights, *biases], lr=rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, check_size(steps, "steps"))
+    moving, count = _Moving(network), check_size(steps, "steps")
+    mean, square = torch.zeros_like(moving.theta), torch.zeros_like(moving.theta)
     losses = []
-    for step in range(steps):
-        optimizer.zero_grad()
-        loss = ((_outputs(network, weights, biases, inputs) - labels) ** 2).mean()
-        losses.append(float(loss.detach()))
+    for step in range(count):
+        passes = moving.network.passes(inputs)
+        rest = passes.outputs - labels
+        losses.append(float(rest @ rest) / len(rest))
         if losses[-1] <= enough and step % every == 0:
             break
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        schedule.step()
-    trained = Network([w.detach() for w in weights], network.activation, [b.detach() for b in biases] or None)
-    loss_now = float(((trained(inputs) - labels) ** 2).mean())
-    return Descent(trained, loss_now, torch.tensor(losses), loss_now <= enough)
+        slope = moving.slope(passes, rest) * (2 / len(rest))
+        mean.lerp_(slope, 1 - _FIRST)
+        square.lerp_(slope * slope, 1 - _SECOND)
+        now = rate * (1 + math.cos(math.pi * step / count)) / 2
+        size = (square / (1 - _SECOND ** (step + 1))).sqrt_().add_(1e-8)
+        moving.theta.addcdiv_(mean, size, value=-now / (1 - _FIRST ** (step + 1)))
+    loss_now = float(((moving.network(inputs) - labels) ** 2).mean())
+    return Descent(moving.network, loss_now, torch.tensor(losses), loss_now <= enough)
 
 
 def samples(network: Network, X: Any, y: Any) -> tuple[Tensor, Tensor]:
@@ -129,46 +132,44 @@ def _times(times: Sequence[float]) -> Tensor:
     return when
 
 
-def _outputs(network: Network, weights: Sequence[Tensor], biases: Sequence[Tensor], X: Tensor) -> Tensor:
-    reached = X
-    for k, weight in enumerate(weights):
-        reached = reached @ weight.mT + (biases[k] if biases else 0)
-        if k + 1 < len(weights):
-            reached = network.activation(reached)
-    return reached[:, 0]
+class _Moving:
+    """A network whose parameters are parts of one vector theta: a change of theta is a change of the network."""
+
+    def __init__(self, network: Network) -> None:
+        given = (*network.weights, *(network.biases or ()))
+        self.theta = torch.cat([part.flatten() for part in given]).double()
+        pieces = torch.split(self.theta, [part.numel() for part in given])
+        parts = [piece.view(part.shape) for piece, part in zip(pieces, given, strict=True)]
+        self.network = Network(parts[: network.depth], network.activation, parts[network.depth :] or None)
+
+    def slope(self, passes: Passes, rest: Tensor) -> Tensor:
+        """The gradient of |f - y|^2 / 2 in theta, from f - y."""
+        pulled = [backward * rest[:, None] for backward in passes.backward]
+        found = [(back.mT @ features).flatten() for back, features in zip(pulled, passes.features, strict=True)]
+        if self.network.biases is not None:
+            found += [back.sum(0) for back in pulled]
+        return torch.cat(found)
 
 
 def _integrate(network: Network, X: Tensor, y: Tensor, times: Tensor, tolerance: float) -> Tensor:
     """Losses of the actual flow at the times."""
-    shapes = [part.shape for part in (*network.weights, *(network.biases or ()))]
-    sizes = [shape.numel() for shape in shapes]
+    moving = _Moving(network)
+    start: npt.NDArray[np.float64] = moving.theta.numpy().copy()
 
-    def built(theta: npt.NDArray[np.float64]) -> Network:
-        parts = torch.split(torch.from_numpy(theta), sizes)
-        whole = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
-        return Network(whole[: network.depth], network.activation, whole[network.depth :] or None)
-
-    def slope(_: float, theta: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        one = built(theta)
-        passes = one.passes(X)
-        rest = passes.outputs - y
-        downhill = [
-            -(backward * rest[:, None]).mT @ features
-            for features, backward in zip(passes.features, passes.backward, strict=True)
-        ]
-        if network.biases is not None:
-            downhill += [-(rest @ backward) for backward in passes.backward]
-        flat: npt.NDArray[np.float64] = torch.cat([part.flatten() for part in downhill]).numpy()
+    def downhill(_: float, theta: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        moving.theta.copy_(torch.from_numpy(theta))
+        passes = moving.network.passes(X)
+        flat: npt.NDArray[np.float64] = -moving.slope(passes, passes.outputs - y).numpy()
         return flat
 
-    start = torch.cat([part.flatten() for part in (*network.weights, *(network.biases or ()))]).double().numpy()
+    def loss(theta: npt.NDArray[np.float64]) -> float:
+        moving.theta.copy_(torch.from_numpy(theta))
+        return 0.5 * float(((moving.network(X) - y) ** 2).sum())
+
     end = float(times[-1])
     if end == 0:
-        states = start[:, None]
-    else:
-        found = solve_ivp(slope, (0.0, end), start, t_eval=times.numpy(), rtol=tolerance, atol=tolerance * 1e-3)
-        if not found.success:
-            raise NumericalError(f"the flow could not be integrated: {' '.join(found.message.split())}")
-        states = found.y
-    losses = [0.5 * float(((built(states[:, place].copy())(X) - y) ** 2).sum()) for place in range(states.shape[1])]
-    return torch.tensor(losses, dtype=torch.float64)
+        return torch.tensor([loss(start)], dtype=torch.float64)
+    found = solve_ivp(downhill, (0.0, end), start, t_eval=times.numpy(), rtol=tolerance, atol=tolerance * 1e-3)
+    if not found.success:
+        raise NumericalError(f"the flow could not be integrated: {' '.join(found.message.split())}")
+    return torch.tensor([loss(state) for state in found.y.T.copy()], dtype=torch.float64)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -67,11 +67,10 @@ def robustness_sweep(
     per = inputs.shape[1] if kind == "ntk" else 1
     if sizes[0] * per < counts[-1]:
         raise NumericalError(f"{counts[-1]} samples need at least as many features, got {sizes[0] * per}")
-    sweep = _Sweep(kind, inputs[: counts[-1]], point, sizes, seed)
-    found = []
-    for phi in phis:
-        found += sweep.points(phi, labels, counts)
-    return found
+    return _Sweep(kind, inputs[: counts[-1]], point, sizes, seed).points(phis, labels, counts)
+
+
+_Key: TypeAlias = tuple[int, int]  # width and number of samples
 
 
 class _Sweep:
@@ -81,63 +80,70 @@ class _Sweep:
         self.kind, self.inputs, self.x, self.widths, self.seed = kind, inputs, x, widths, seed
         self.nearby = inputs @ x  # N
         self.products = inputs @ inputs.mT
-        keep = 8 * len(inputs) * widths[-1] <= min(_KEPT, memory.available() // 3)
-        self.kept = [inputs @ block.mT for block in self._rows()] if keep else None
-
-    def _rows(self) -> Iterator[Tensor]:
-        """Blocks of weights that end at every width."""
-        start = 0
-        for block in feature_rows(self.widths[-1], self.inputs.shape[1], self.seed, _ROWS):
-            cuts = [width - start for width in self.widths if 0 < width - start < len(block)]
-            for first, last in zip([0, *cuts], [*cuts, len(block)], strict=True):
-                yield block[first:last]
-            start += len(block)
+        self.kept: list[Tensor] = []
+        self.keep = 8 * len(inputs) * widths[-1] <= min(_KEPT, memory.available() // 3)
 
     def blocks(self) -> Iterator[tuple[Tensor, Tensor, int]]:
-        """Weights (rows, d), what they give for the samples (N, rows), and the number of rows up to their end."""
-        end = 0
-        for number, block in enumerate(self._rows()):
-            end += len(block)
-            yield block, self.inputs @ block.mT if self.kept is None else self.kept[number], end
+        """Weights (rows, d), what they give for the samples (N, rows), and the number of rows up to their end.
 
-    def points(self, phi: Activation, labels: Tensor, counts: list[int]) -> list[Point]:
-        """Grow the kernel, solve at every width, then gather all gradients in one more pass."""
-        gram = Gram(len(self.inputs))
-        solved: dict[tuple[int, int], tuple[Tensor, float]] = {}
+        A block ends at every width. What weights give is kept for the second time, where there is room for it.
+        """
+        end = number = 0
+        for drawn in feature_rows(self.widths[-1], self.inputs.shape[1], self.seed, _ROWS):
+            cuts = [width - end for width in self.widths if 0 < width - end < len(drawn)]
+            for first, last in zip([0, *cuts], [*cuts, len(drawn)], strict=True):
+                block = drawn[first:last]
+                reached = self.kept[number] if number < len(self.kept) else self.inputs @ block.mT
+                if self.keep and number == len(self.kept):
+                    self.kept.append(reached)
+                number += 1
+                yield block, reached, end + last
+            end += len(drawn)
+
+    def points(self, phis: list[Activation], labels: Tensor, counts: list[int]) -> list[Point]:
+        """Grow the kernels, solve at every width, then gather all gradients in one more pass."""
+        grams = [Gram(len(self.inputs)) for _ in phis]
+        solved: list[dict[_Key, tuple[Tensor, float]]] = [{} for _ in phis]
         for _, reached, end in self.blocks():
-            gram.add(self._features(phi, reached))
-            if end in self.widths:
-                kernel = gram.matrix() if self.kind == "rf" else gram.matrix() * self.products
-                for count in counts:
-                    solved[end, count] = _solve(kernel[:count, :count], labels[:count])
-        gradients = self._gradients(phi, {key: alpha for key, (alpha, _) in solved.items()})
+            for phi, gram, known in zip(phis, grams, solved, strict=True):
+                gram.add(self._features(phi, reached))
+                if end in self.widths:
+                    kernel = gram.matrix() if self.kind == "rf" else gram.matrix() * self.products
+                    known |= {(end, count): _solve(kernel[:count, :count], labels[:count]) for count in counts}
+        gradients = self._gradients(phis, [{key: alpha for key, (alpha, _) in known.items()} for known in solved])
         size = float(torch.linalg.vector_norm(self.x))
         return [
-            Point(width, count, phi.name, size * float(torch.linalg.vector_norm(gradients[width, count])), fit)
-            for (width, count), (_, fit) in solved.items()
+            Point(width, count, phi.name, size * float(torch.linalg.vector_norm(slopes[width, count])), fit)
+            for phi, known, slopes in zip(phis, solved, gradients, strict=True)
+            for (width, count), (_, fit) in known.items()
         ]
 
     def _features(self, phi: Activation, reached: Tensor) -> Tensor:
         return phi(reached) if self.kind == "rf" else phi.slope(reached)
 
-    def _gradients(self, phi: Activation, alphas: dict[tuple[int, int], Tensor]) -> dict[tuple[int, int], Tensor]:
-        keys = list(alphas)
-        columns = self.inputs.new_zeros(len(self.inputs), len(keys))  # N points, zero beyond the samples of each
-        for place, key in enumerate(keys):
-            columns[: key[1], place] = alphas[key]
+    def _gradients(self, phis: list[Activation], alphas: list[dict[_Key, Tensor]]) -> list[dict[_Key, Tensor]]:
+        keys = list(alphas[0])
+        columns = self.inputs.new_zeros(len(phis), len(self.inputs), len(keys))  # zero beyond the samples of each
+        for place, (width, count) in enumerate(keys):
+            for column, known in zip(columns, alphas, strict=True):
+                column[:count, place] = known[width, count]
         widths = torch.tensor([width for width, _ in keys])
-        found = self.inputs.new_zeros(len(self.x), len(keys))
+        found = self.inputs.new_zeros(len(phis), len(self.x), len(keys))
         for block, reached, end in self.blocks():
+            here = block @ self.x
             used = (widths >= end).to(columns)  # blocks end at every width, so that each is used whole or not at all
-            features, here = self._features(phi, reached), block @ self.x
-            if self.kind == "rf":
-                found += block.mT @ (phi.slope(here)[:, None] * (features.mT @ (columns * used)))
-            else:
-                shares = features @ phi.slope(here)  # N
-                found += self.inputs.mT @ (shares[:, None] * columns * used)
-                pulled = features.mT @ (self.nearby[:, None] * columns * used)
-                found += block.mT @ (phi.curvature(here)[:, None] * pulled)
-        return {key: found[:, place] for place, key in enumerate(keys)}
+            for phi, column, sums in zip(phis, columns, found, strict=True):
+                sums += self._share(phi, block, reached, here, column * used)
+        return [{key: sums[:, place] for place, key in enumerate(keys)} for sums in found]
+
+    def _share(self, phi: Activation, block: Tensor, reached: Tensor, here: Tensor, alpha: Tensor) -> Tensor:
+        """What one block of weights adds to the gradients, (d, keys)."""
+        features = self._features(phi, reached)
+        if self.kind == "rf":
+            return ((alpha.mT @ features) * phi.slope(here) @ block).mT
+        shares = features @ phi.slope(here)  # N
+        pulled = (alpha.mT * self.nearby) @ features
+        return ((alpha.mT * shares) @ self.inputs + pulled * phi.curvature(here) @ block).mT
 
 
 def _solve(kernel: Tensor, labels: Tensor) -> tuple[Tensor, float]:

@@ -5,6 +5,7 @@ This room is the only one that knows the files of models. It reads files; it nev
 
 from wordsway.models.configuration import embedding_dimension
 from wordsway.models.images import image_samples
+from wordsway.models.inputs import input_samples
 from wordsway.models.model import Model
 from wordsway.models.radius import norm_radius
 from wordsway.models.reviews import review_contexts, vocabulary_embeddings
@@ -14,6 +15,7 @@ __all__ = [
     "Model",
     "embedding_dimension",
     "image_samples",
+    "input_samples",
     "load",
     "norm_radius",
     "review_contexts",

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from wordsway.activations import ACTIVATIONS
-from wordsway.contexts import gaussian_context
-from wordsway.lab.claims import curves, exponent_near, power_law
+from wordsway.lab.claims import curves, each, exponent_near, power_law
 from wordsway.lab.experiment import Estimate, Finished, Parameters, Record, Scope, Table, Verdict
 
 if TYPE_CHECKING:
@@ -19,16 +18,14 @@ _FALLS, _STAYS = 0.15, 0.25  # how far an exponent may be from -1/2, and how far
 
 def trial(parameters: Parameters, seed: int) -> Record:
     """S of one new input for every width, number of samples and activation, from one draw of data and weights."""
-    import torch
-
     from wordsway.kernels import robustness_sweep
-    from wordsway.seeds import generator
+    from wordsway.models import input_samples
 
     samples, widths = numbers(parameters["samples"]), numbers(parameters["widths"])
-    inputs = gaussian_context(samples[-1] + 1, parameters["d"], seed)
-    labels = 2.0 * torch.randint(2, (samples[-1],), generator=generator(seed, "labels")) - 1
+    d = parameters["d"] if parameters["data"] == "gaussian" else None
+    inputs, labels = input_samples(parameters["data"], samples[-1] + 1, d, seed)
     names = parameters["activations"].split()
-    found = robustness_sweep(parameters["kind"], inputs[:-1], labels, inputs[-1], widths, samples, names, seed)
+    found = robustness_sweep(parameters["kind"], inputs[:-1], labels[:-1], inputs[-1], widths, samples, names, seed)
     return {f"{one.activation} {one.samples} {one.width}": one.sensitivity for one in found}
 
 
@@ -36,36 +33,54 @@ def numbers(text: str) -> list[int]:
     return [int(part) for part in text.split()]
 
 
-def grid(kind: str, names: str, sizes: dict[str, tuple[int, str, str]]) -> Callable[[Scope], Iterable[Parameters]]:
-    """One point, whose trials sweep all sizes of a scale: dimension, samples and widths."""
+Sizes = dict[str, dict[str, tuple[int, str, str]]]  # of a scale and its data: dimension, samples, widths
+
+
+def grid(kind: str, names: str, sizes: Sizes) -> Callable[[Scope], Iterable[Parameters]]:
+    """One point for each kind of data, whose trials sweep all sizes of a scale."""
 
     def points(scope: Scope) -> Iterable[Parameters]:
-        d, samples, widths = sizes[scope.scale]
-        yield {"kind": kind, "data": "gaussian", "d": d, "samples": samples, "widths": widths, "activations": names}
+        for data, (d, samples, widths) in sizes[scope.scale].items():
+            yield {"kind": kind, "data": data, "d": d, "samples": samples, "widths": widths, "activations": names}
 
     return points
 
 
 def table(finished: Sequence[Finished]) -> Table:
-    """One row for each activation, number of samples and width."""
-    values: dict[str, list[float]] = {}
-    for one in finished:
-        for name, value in one.record.items():
-            values.setdefault(name, []).append(value)
+    """One row for each kind of data, activation, number of samples and width."""
     rows: Table = []
-    for name, found in values.items():
-        activation, samples, width = name.split()
-        rows.append(
-            {
-                "activation": activation,
-                "samples": int(samples),
-                "width": int(width),
-                "trials": len(found),
-                "mean": statistics.fmean(found),
-                "deviation": statistics.stdev(found) if len(found) > 1 else 0.0,
-            }
-        )
+    for (data,), members in curves([{**one.parameters, "record": one.record} for one in finished], "data").items():
+        for name in members[0]["record"]:
+            found = [one["record"][name] for one in members]
+            activation, samples, width = name.split()
+            rows.append(
+                {
+                    "data": data,
+                    "activation": activation,
+                    "samples": int(samples),
+                    "width": int(width),
+                    "trials": len(found),
+                    "mean": statistics.fmean(found),
+                    "deviation": statistics.stdev(found) if len(found) > 1 else 0.0,
+                }
+            )
     return rows
+
+
+def judged(table: Table, judge: Callable[[str, Table], list[Verdict]]) -> list[Verdict]:
+    """The laws for each activation on Gaussian inputs, which they are about, and what becomes of them on images."""
+    drawn = [row for row in table if row["data"] == "gaussian"]
+    return [*each(drawn, "activation", judge), _images([row for row in table if row["data"] != "gaussian"])]
+
+
+def _images(rows: Table) -> Verdict:
+    """That no activation becomes robust on images: those of two classes can be so close that no model can."""
+    claim = f"digits: S does not fall like k^(-1/2) for any activation, exponents above -{_STAYS:g}"
+    lines = curves(rows, "activation").values()
+    found = [one.exponent for line in lines if (one := power_law(line, "width", "mean", "samples")) is not None]
+    if not found:
+        return Verdict(claim, "not enough trials have finished", None)
+    return Verdict(claim, f"{min(found):.3f} to {max(found):.3f}", min(found) > -_STAYS)
 
 
 def falls(name: str, rows: Table) -> Verdict:
@@ -84,13 +99,13 @@ def stays(name: str, rows: Table) -> Verdict:
 
 
 def draw(rows: Table, figure: Figure) -> None:
-    """A panel for each activation, a curve for each number of samples."""
+    """A panel for each kind of data and activation, a curve for each number of samples."""
     from wordsway.show import figures as style
 
-    panels = list(curves(rows, "activation").items())
-    for place, ((name,), members) in enumerate(panels):
+    panels = list(curves(rows, "data", "activation").items())
+    for place, ((data, name), members) in enumerate(panels):
         even = " (even)" if ACTIVATIONS[name].parity == "even" else ""
-        axes = style.panel(figure, len(panels), place, f"{name}{even}")
+        axes = style.panel(figure, len(panels), place, f"{name}{even}, {data}")
         for number, ((samples,), line) in enumerate(curves(members, "samples").items()):
             ordered = sorted(line, key=lambda row: float(row["width"]))
             x, mean, deviation = ([row[key] for row in ordered] for key in ("width", "mean", "deviation"))

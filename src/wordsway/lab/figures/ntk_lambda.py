@@ -6,14 +6,16 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from wordsway.contexts import gaussian_context
 from wordsway.lab.claims import curves
 from wordsway.lab.experiment import Estimate, Experiment, Finished, Parameters, Record, Scope, Table, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SAMPLES = {"quick": (200, 400), "paper": (1000, 2000, 3000)}
+SAMPLES = {
+    "quick": {"gaussian": (200, 400), "digits": (400,)},
+    "paper": {"gaussian": (1000, 2000, 3000), "digits": (1000,)},
+}
 WIDTHS = {"quick": (10, 13, 18, 25, 40, 60, 90), "paper": (30, 50, 71, 100, 141, 200, 316, 500, 707, 1000)}
 _ENOUGH = 1.5  # times as many parameters as samples: then the eigenvalue has to be positive
 
@@ -21,10 +23,12 @@ _ENOUGH = 1.5  # times as many parameters as samples: then the eigenvalue has to
 def trial(parameters: Parameters, seed: int) -> Record:
     """The smallest eigenvalue of the block of the hidden weight of a network of three, over its mean eigenvalue."""
     from wordsway.kernels import Network, ntk, smallest_eigenvalue
+    from wordsway.models import input_samples
 
-    count, width = parameters["samples"], parameters["width"]
-    network = Network.drawn([width] * 3, "tanh", seed)
-    kernel = ntk(network, gaussian_context(count, width, seed), layer=1)
+    width, data = parameters["width"], parameters["data"]
+    inputs, _ = input_samples(data, parameters["samples"], width if data == "gaussian" else None, seed)
+    network = Network.drawn([inputs.shape[1], width, width], "tanh", seed)
+    kernel = ntk(network, inputs, layer=1)
     found = smallest_eigenvalue(kernel)
     mean = float(kernel.diagonal().mean())
     return {
@@ -36,18 +40,20 @@ def trial(parameters: Parameters, seed: int) -> Record:
 
 
 def grid(scope: Scope) -> Iterable[Parameters]:
-    for count in SAMPLES[scope.scale]:
-        for width in WIDTHS[scope.scale]:
-            yield {"samples": count, "width": width}
+    for data, counts in SAMPLES[scope.scale].items():
+        for count in counts:
+            for width in WIDTHS[scope.scale]:
+                yield {"data": data, "samples": count, "width": width}
 
 
 def table(finished: Sequence[Finished]) -> Table:
     rows: Table = []
     points = [{**one.parameters, **one.record} for one in finished]
-    for (count, width), members in curves(points, "samples", "width").items():
+    for (data, count, width), members in curves(points, "data", "samples", "width").items():
         shares = [row["share"] for row in members]
         rows.append(
             {
+                "data": data,
                 "samples": count,
                 "width": width,
                 "parameters": width**2,
@@ -82,7 +88,7 @@ def _all(claim: str, rows: Table, singular: bool) -> Verdict:
 def _rises(rows: Table) -> Verdict:
     """That the share of the smallest eigenvalue grows with the width, at every number of samples."""
     claim = "the smallest eigenvalue comes closer to the mean one as parameters grow"
-    lines = [sorted(line, key=lambda row: float(row["width"])) for line in curves(rows, "samples").values()]
+    lines = [sorted(line, key=lambda row: float(row["width"])) for line in curves(rows, "data", "samples").values()]
     pairs = [(line[0]["mean"], line[-1]["mean"]) for line in lines if len(line) > 1]
     if not pairs:
         return Verdict(claim, "not enough trials have finished", None)
@@ -94,10 +100,10 @@ def plot(rows: Table, figure: Figure) -> None:
     from wordsway.show import figures as style
 
     axes = style.panel(figure, 1, 0, "block of the hidden weight, tanh", size=(6.0, 4.0))
-    for number, ((count,), line) in enumerate(curves(rows, "samples").items()):
+    for number, ((data, count), line) in enumerate(curves(rows, "data", "samples").items()):
         ordered = sorted(line, key=lambda row: float(row["parameters"]))
         x, mean, deviation = ([row[name] for row in ordered] for name in ("parameters", "mean", "deviation"))
-        style.curve(axes, x, mean, deviation, [None] * len(x), label=f"N = {count}", number=number)
+        style.curve(axes, x, mean, deviation, [None] * len(x), label=f"N = {count}, {data}", number=number)
     places = sorted({row["parameters"] for row in rows})
     style.finish(axes, "parameters $d^2$", "smallest / mean eigenvalue", places[:: max(1, len(places) // 4)], False)
     axes.set_xscale("log")
@@ -114,8 +120,8 @@ FIGURE = Experiment(
     name="ntk-lambda",
     title="The tangent kernel is well conditioned once parameters exceed samples",
     about="Smallest eigenvalue of the block of the tangent kernel that belongs to the hidden weight of a network of "
-    "three, with d inputs and d neurons a layer, as a share of the mean eigenvalue, against its d^2 parameters: about "
-    "sqrt(N) neurons a layer are enough.",
+    "three, with d neurons a layer and inputs of dimension d (or images of digits), as a share of the mean eigenvalue, "
+    "against its d^2 parameters: about sqrt(N) neurons a layer are enough.",
     trial=trial,
     grid=grid,
     trials={"quick": 3, "paper": 5},

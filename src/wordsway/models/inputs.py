@@ -1,0 +1,66 @@
+"""Inputs of networks and features, one vector a sample: Gaussian ones, images, and reviews as flat contexts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from wordsway import seeds
+from wordsway.contexts import check_size, gaussian_context, normalize
+from wordsway.errors import InputError, nearest
+from wordsway.models.configuration import embedding_dimension
+from wordsway.models.images import NAMES as IMAGES
+from wordsway.models.images import image_samples
+from wordsway.models.reviews import review_contexts
+
+NAMES = ("gaussian", "imdb", *IMAGES)
+
+
+def check_dimension(data: str, d: int | None) -> int | None:
+    """The dimension that inputs of this kind will have, as far as it is asked for: None for images."""
+    if data not in NAMES:
+        raise InputError(f"data must be one of {', '.join(NAMES)}, got {data!r}{nearest(data, NAMES)}")
+    if data in IMAGES:
+        if d is not None:
+            raise InputError(f"d must be that of the images in {data}, got {d}: leave it out")
+        return None
+    if d is None:
+        raise InputError(f"d must be given for {data} inputs: only images bring their own")
+    size = check_size(d, "d")
+    if data == "imdb" and size % (word := embedding_dimension()):
+        low = max(size // word, 1) * word
+        raise InputError(f"d must be a multiple of {word}, one for each word of a review, got {size}: take {low}")
+    return size
+
+
+def input_samples(data: str, count: int, d: int | None = None, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Return inputs (count, d) with rows of norm sqrt(d), and labels -1 or +1. Row k does not depend on `count`.
+
+    Parameters
+    ----------
+    data : {"gaussian", "imdb", "digits", "mnist", "cifar10"}
+        Gaussian inputs with random labels; film reviews, the embeddings of their first words after [CLS] one after
+        the other, with their verdicts; or images with the parity of their class (see `image_samples`).
+    count : int
+    d : int or None
+        Dimension of an input. For reviews a multiple of the embedding dimension 384: d / 384 words. Images have their
+        own, and take None.
+    seed : int
+
+    Raises
+    ------
+    InputError
+        Where there is no such data, not so many samples of it, or d does not fit it.
+    MissingExtra
+        Where the packages that hold the data are not installed.
+    """
+    size = check_dimension(data, d)
+    if size is None:
+        return image_samples(data, count, seed)
+    if data == "imdb":
+        word = embedding_dimension()
+        contexts, labels = review_contexts(count, 1 + size // word, word, seed)
+        return normalize(contexts[:, 1:].flatten(1)), labels
+    count = check_size(count, "count")
+    labels = 2.0 * torch.randint(2, (count,), generator=seeds.generator(seed, "labels")) - 1
+    return gaussian_context(count, size, seed), labels.double()
