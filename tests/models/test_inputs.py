@@ -27,8 +27,8 @@ def test_images_are_those_of_their_collection() -> None:
         assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize(("data", "d"), [("gaussian", 6), ("imdb", 384), ("digits", None)])
-def test_a_row_does_not_depend_on_the_count(data: str, d: int | None) -> None:
+@pytest.mark.parametrize(("data", "d"), [("imdb", 384), ("digits", None)])
+def test_a_row_of_real_data_does_not_depend_on_the_count(data: str, d: int | None) -> None:
     assert torch.equal(input_samples(data, 2, d)[0], input_samples(data, 9, d)[0][:2])
 
 

@@ -34,7 +34,9 @@ def check_dimension(data: str, d: int | None) -> int | None:
 
 
 def input_samples(data: str, count: int, d: int | None = None, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return inputs (count, d) with rows of norm sqrt(d), and labels -1 or +1. Row k does not depend on `count`.
+    """Return inputs (count, d) with rows of norm sqrt(d), and labels -1 or +1.
+
+    Row k of real data does not depend on `count`.
 
     Parameters
     ----------
