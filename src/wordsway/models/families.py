@@ -4,7 +4,7 @@ Everything here reads objects that transformers made, without importing it.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,8 +59,27 @@ def family_of(config: Any) -> Family:
     return family
 
 
+def known_family(config: Any) -> Family | None:
+    """Return the family of a model, or None where its attention is not known: it can still be run as a whole."""
+    try:
+        return family_of(config)
+    except InputError:
+        return None
+
+
+def check_whole(config: Mapping[str, Any]) -> None:
+    """Raise where a model is not a stack of layers over words, by its configuration."""
+    kind = config.get("model_type")
+    if not isinstance(kind, str):
+        raise InputError(f"the model must say its model_type, got {kind!r}: give a folder that transformers saved")
+    if config.get("is_encoder_decoder"):
+        raise InputError(
+            f"the model must be an encoder or a decoder, got {kind}, which is both: choose a model of one stack"
+        )
+
+
 def check_type(model_type: object) -> str:
-    """Return a model_type that is known, or raise."""
+    """Return a model_type whose attention is known, or raise."""
     if not isinstance(model_type, str) or model_type not in _FAMILIES:
         raise _unknown(f"the model_type {model_type!r}", f"choose a model of the type {', '.join(_FAMILIES)}")
     return model_type

@@ -2,6 +2,7 @@
 
 import logging
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, SupportsIndex
 
@@ -13,12 +14,16 @@ from wordsway import memory, seeds
 from wordsway.contexts import check_size
 from wordsway.errors import InputError
 from wordsway.maps import Attention
-from wordsway.models.families import Family, family_of
+from wordsway.models.families import Family, family_of, known_family
+from wordsway.models.generic import positions_of, sees_the_past_only
 from wordsway.models.library import split_library
+from wordsway.models.profile import STEPS, TextProfile, profile
 from wordsway.models.radius import norm_radius
 from wordsway.models.reviews import at_most, draw
 from wordsway.models.skeleton import skeleton
 from wordsway.models.splitter import Splitter
+from wordsway.models.swaps import CHECKS, Swaps, swaps
+from wordsway.models.words import Text, read_text
 
 _LOG = logging.getLogger(__name__)
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -142,6 +147,130 @@ class Model:
         rows = [tokens[:n] for tokens in library.tokens(draw(library, count, n, seed))]
         return torch.from_numpy(np.stack(rows).astype(np.int64))
 
+    def read(self, text: str, *, cut: bool = False, chat: bool = False) -> Text:
+        """Return a text as the model reads it: its words, and the tokens of each.
+
+        Parameters
+        ----------
+        text
+        cut
+            Whether a text that is too long loses its end, with a warning in the log; else it is refused.
+        chat
+            Whether it is put into the model's chat template, as what the user says.
+        """
+        return read_text(self._splitter, text, self.name, cut=cut, chat=chat)
+
+    def profile(
+        self,
+        text: str,
+        words: Sequence[int] | None = None,
+        *,
+        on: str | int = "last",
+        radius: float | None = None,
+        mode: str = "search",
+        steps: int = STEPS,
+        special: bool = False,
+        cut: bool = False,
+        chat: bool = False,
+        seed: int = 0,
+        progress: bool = False,
+    ) -> TextProfile:
+        """Return how far each word of a text can move the model, when its embedding moves in a ball.
+
+        Parameters
+        ----------
+        text
+        words
+            Positions of the words that are measured; all of them unless told.
+        on
+            What the change is measured on: ``"last"`` (the last hidden state of all tokens, relative), ``"pooled"``
+            (their mean, of length 1), a layer (its hidden state; 0 is what the first layer reads), ``"next"`` (the
+            distribution of the next token of a decoder, by total variation) or ``"class"`` (that of a classifier).
+        radius
+            Radius of the ball; the norm of the word's own embedding unless told.
+        mode
+            ``"search"``, or ``"fast"``: one jump along the steepest direction at the text itself, which finds less. How
+            much less is measured for its top word, as `shortfall`.
+        steps
+            Forward and backward passes of a search, for each word.
+        special
+            Whether special tokens, those of a chat template and blanks are measured too.
+        cut, chat
+            As for `read`.
+        seed
+            Decides where the search starts.
+        progress
+            Show a bar on stderr when it takes longer than two seconds.
+
+        Notes
+        -----
+        Every value has a witness, so it is a lower bound on the supremum over the ball. Words are searched together, in
+        batches that fit into memory; a decoder computes what stands before a word once. A word's answer does not depend
+        on which others are asked, up to rounding.
+        """
+        found = self.read(text, cut=cut, chat=chat)
+        if words is None:
+            chosen = list(found.words if special else found.scored)
+        else:
+            chosen = [found.word(position) for position in words]
+        return profile(self, found, chosen, on, radius, mode, steps, seed, progress)
+
+    def swaps(
+        self,
+        text: str,
+        word: int,
+        *,
+        top: int = 10,
+        on: str | int = "last",
+        whole: bool = True,
+        casing: bool = True,
+        checks: int = CHECKS,
+        exhaustive: bool = False,
+        compare: bool = False,
+        cut: bool = False,
+        chat: bool = False,
+        seed: int = 0,
+        progress: bool = False,
+    ) -> Swaps:
+        """Return the entries of the vocabulary that move the model most, in the place of one word of a text.
+
+        Parameters
+        ----------
+        text
+        word
+            Position of the word, from 0.
+        top
+            How many replacements are wanted.
+        on
+            What the change is measured on, as for `profile`.
+        whole
+            Whether a replacement must be a word of letters.
+        casing
+            Whether it must be written as the word is: small letters, capitals, or a capital first.
+        checks
+            How many candidates are tried exactly. They are those that gradients, and then a function learned from what
+            was tried, rank first.
+        exhaustive
+            Whether all candidates are tried.
+        compare
+            Whether all are tried after the ranking, to say how far it falls short.
+        cut, chat
+            As for `read`.
+        seed
+            Decides about the first candidates.
+        progress
+            Show a bar on stderr when it takes longer than two seconds.
+
+        Notes
+        -----
+        Special tokens are never candidates, and the tokenizer has to read the candidate again from the text that it is
+        written into. One token takes the place of all tokens of the word; rows are then compared with those of the
+        text, in which the rows of the word count as one, their mean. A decoder computes what stands before it once.
+        """
+        found = self.read(text, cut=cut, chat=chat)
+        chosen = found.word(word)
+        return swaps(self, found, chosen, top, on, whole, casing, checks, exhaustive, compare, seed, progress)
+
     @property
     def _body(self) -> Any:
         """The network without what it has on top of its layers."""
@@ -196,16 +325,19 @@ class Model:
 
 def describe(name: str, network: Any, splitter: Splitter | None = None) -> Model:
     """Return the `Model` of a network that is ours: it is kept as it is."""
-    config = network.config
-    family = family_of(config)
+    config, body = network.config, network.base_model
+    family = known_family(config)
+    table = body.get_input_embeddings()
+    if not isinstance(table, nn.Embedding):
+        raise InputError(f"{name} must have a table of words, got {type(table).__name__}: choose a model of texts")
     return Model(
         name=name,
         family=config.model_type,
-        causal=family.causal(config),
+        causal=family.causal(config) if family else sees_the_past_only(body),
         d=int(config.hidden_size),
-        layers=len(family.blocks(network.base_model)),
-        positions=family.positions(config),
-        vocabulary=int(network.base_model.get_input_embeddings().num_embeddings),
+        layers=len(family.blocks(body)) if family else int(config.num_hidden_layers),
+        positions=family.positions(config) if family else positions_of(body),
+        vocabulary=int(table.num_embeddings),
         network=network,
         splitter=splitter,
     )

@@ -2,10 +2,12 @@
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from wordsway.errors import InputError, MissingExtra
 from wordsway.models import encoder
+from wordsway.models.chat import Chat, chat_of, read_chat
 from wordsway.models.files import ModelFile
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ class Splitter:
         Where the rules are read from when they are first needed, or None.
     given
         The tokenizer itself where there is no file.
+    chat
+        The chat template that comes with it, or None.
     """
 
     digest: str
@@ -37,6 +41,7 @@ class Splitter:
     positions: int
     file: ModelFile | None = None
     given: Any = field(default=None, compare=False, repr=False)
+    chat: Chat | None = field(default=None, compare=False, repr=False)
 
     @property
     def tokenizer(self) -> "Tokenizer":
@@ -49,6 +54,17 @@ class Splitter:
         ids: list[int] = self.tokenizer.encode(text).ids
         return ids
 
+    @cached_property
+    def special(self) -> dict[int, str]:
+        """The special tokens by number."""
+        return {number: one.content for number, one in self.tokenizer.get_added_tokens_decoder().items() if one.special}
+
+    def frame(self) -> tuple[str, str]:
+        """What the chat template puts before and after the words of a user, up to where the answer begins."""
+        if self.chat is None:
+            raise InputError("the model must have a chat template, got none: give the text as it is")
+        return self.chat.frame()
+
     def openings(self, texts: list[str]) -> list[list[int]]:
         """For each text the tokens before it and its own, without those after it, as many as the model can read."""
         tokenizer = self.tokenizer
@@ -60,7 +76,8 @@ class Splitter:
 
 def from_file(file: ModelFile, vocabulary: int, positions: int) -> Splitter:
     """Return how the model with this tokenizer.json splits texts."""
-    return Splitter(hashlib.sha256(file.path.read_bytes()).hexdigest(), vocabulary, positions, file)
+    digest = hashlib.sha256(file.path.read_bytes()).hexdigest()
+    return Splitter(digest, vocabulary, positions, file, chat=read_chat(file.path.parent))
 
 
 def from_object(tokenizer: Any, vocabulary: int, positions: int) -> Splitter:
@@ -80,4 +97,5 @@ def from_object(tokenizer: Any, vocabulary: int, positions: int) -> Splitter:
     own.no_truncation()
     own.no_padding()
     encoder.check_numbers(own, vocabulary, "tokenizer")
-    return Splitter(hashlib.sha256(rules.encode()).hexdigest(), vocabulary, positions, given=own)
+    digest = hashlib.sha256(rules.encode()).hexdigest()
+    return Splitter(digest, vocabulary, positions, given=own, chat=chat_of(tokenizer))

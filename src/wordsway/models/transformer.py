@@ -18,7 +18,8 @@ import torch
 from wordsway import memory, seeds
 from wordsway.errors import InputError, MissingExtra, nearest
 from wordsway.models import cache, files, offline, splitter
-from wordsway.models.families import check_type, family_of
+from wordsway.models.chat import write_chat
+from wordsway.models.families import check_whole
 from wordsway.models.files import ModelFile
 from wordsway.models.model import Model, describe
 from wordsway.models.skeleton import skeleton
@@ -75,6 +76,20 @@ def load(model: Any, tokenizer: Any = None) -> Model:
     return dataclasses.replace(loaded, splitter=given)
 
 
+def prefix_cache(past: Any, count: int, first: int) -> Any:
+    """Return keys and values of the tokens before `first` for a batch of `count`, from those of one text.
+
+    None where a layer has forgotten some of them, because it sees a window only.
+    """
+    if any(layer.keys.shape[2] < first for layer in past.layers):
+        return None
+    cache = _transformers().DynamicCache()
+    for index, layer in enumerate(past.layers):
+        kept = (part[:, :, :first].expand(count, -1, -1, -1) for part in (layer.keys, layer.values))
+        cache.update(*kept, index)
+    return cache
+
+
 def _by_name(name: str) -> Model:
     if name == files.OFFLINE:
         return _minilm(files.locate(name, files.WEIGHTS))
@@ -119,14 +134,14 @@ def _ready(given: Any) -> Model:
         raise InputError(
             f"model must be a name, a path or a model of transformers, got {type(given).__name__}: see the docs of load"
         )
-    family_of(given.config)  # to refuse it before anything is copied
+    check_whole(given.config.to_dict())
     return describe(given.config.name_or_path or given.config.model_type, skeleton(given))
 
 
 def _from_folder(name: str, folder: Path, remedy: str) -> Model:
     """Read a model from a folder with config.json and safetensors."""
-    _check_config(folder / files.CONFIG, remedy)
-    network = _read(folder, remedy)
+    config = _check_config(folder / files.CONFIG, remedy)
+    network = _read(folder, _head(config), remedy)
     tokenizer = folder / files.TOKENIZER
     return _model(name, network, files.record(tokenizer, remedy) if tokenizer.is_file() else None)
 
@@ -135,7 +150,7 @@ def _from_gguf(name: str, file: ModelFile) -> Model:
     """Read a model from a GGUF file: from what an earlier process converted, or converting it."""
     with file.path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    folder = cache.cache_folder() / f"gguf-{digest[:16]}"
+    folder = cache.cache_folder() / f"gguf-whole-{digest[:16]}"
     if cache.is_whole(folder):
         return _from_folder(name, folder, f"remove {folder}")
     for package in ("gguf", "accelerate"):
@@ -143,38 +158,50 @@ def _from_gguf(name: str, file: ModelFile) -> Model:
             raise MissingExtra(f"reading a GGUF file needs {package}: run `{_EXTRA}`")
     _LOG.info("converting %s, once", file.path)
     with _parsed_once(), contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no setting turns off
-        network = _read(file.path, file.remedy)
-    check_type(network.config.model_type)
+        network = _read(file.path, "AutoModelForCausalLM", file.remedy)
     with _undisturbed():
         inside = {"gguf_file": file.path.name, "local_files_only": True, "trust_remote_code": False}
         tokenizer = _transformers().PreTrainedTokenizerFast.from_pretrained(file.path.parent, **inside)
-    cache.save_folder(folder, partial(_write, network, tokenizer))
     loaded = _model(name, network, None)
-    return dataclasses.replace(loaded, splitter=splitter.from_object(tokenizer, loaded.vocabulary, loaded.positions))
+    own = splitter.from_object(tokenizer, loaded.vocabulary, loaded.positions)
+    cache.save_folder(folder, partial(_write, network, own))
+    return dataclasses.replace(loaded, splitter=own)
 
 
-def _write(network: Any, tokenizer: Any, folder: Path) -> None:
+def _write(network: Any, own: splitter.Splitter, folder: Path) -> None:
     """Save a converted model as an ordinary folder."""
     from safetensors.torch import save_file
 
     config = {key: value for key, value in network.config.to_dict().items() if key != "quantization_config"}
+    config["architectures"] = [type(network).__name__]
     (folder / files.CONFIG).write_text(json.dumps(config), encoding="utf-8")
-    (folder / files.TOKENIZER).write_text(tokenizer.backend_tokenizer.to_str(), encoding="utf-8")
-    weights = {name: weight.contiguous() for name, weight in network.state_dict().items()}
+    (folder / files.TOKENIZER).write_text(own.tokenizer.to_str(), encoding="utf-8")
+    write_chat(own.chat, folder)
+    tied = set(getattr(network, "all_tied_weights_keys", ()) if network.config.tie_word_embeddings else ())
+    weights = {name: weight.contiguous() for name, weight in network.state_dict().items() if name not in tied}
     save_file(weights, folder / files.WEIGHTS, metadata={"format": "pt"})
 
 
-def _check_config(path: Path, remedy: str) -> None:
-    """Refuse a model of another kind before its weights are read."""
+def _check_config(path: Path, remedy: str) -> dict[str, Any]:
+    """Read a configuration, and refuse a model of another kind before its weights are read."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-        kind = raw["model_type"] if isinstance(raw, dict) and "model_type" in raw else None
     except (OSError, ValueError) as error:
         raise InputError(f"{path} must be a model's configuration, got {_line(error)}: {remedy}") from error
-    check_type(kind)
+    config = raw if isinstance(raw, dict) else {}
+    check_whole(config)
+    return config
 
 
-def _read(place: Path, remedy: str) -> Any:
+def _head(config: dict[str, Any]) -> str:
+    """How transformers reads a model with what it has on top, where that says something about words or texts."""
+    named = (config.get("architectures") or [""])[0]
+    if named.endswith(("ForCausalLM", "LMHeadModel")):
+        return "AutoModelForCausalLM"
+    return "AutoModelForSequenceClassification" if named.endswith("ForSequenceClassification") else "AutoModel"
+
+
+def _read(place: Path, reader: str, remedy: str) -> Any:
     """Read a network from a folder or a GGUF file: no hub, no code of the model, and no weight that the files lack."""
     transformers = _transformers()
     folder: Path = place
@@ -185,7 +212,7 @@ def _read(place: Path, remedy: str) -> Any:
             options["quantization_config"] = transformers.GgufConfig(dequantize=True)
     with _undisturbed(), _untouched_randomness():
         try:
-            network, report = transformers.AutoModel.from_pretrained(
+            network, report = getattr(transformers, reader).from_pretrained(
                 folder, output_loading_info=True, **_READ, **options
             )
         except Exception as error:  # what damaged files raise below transformers is of any kind

@@ -1,0 +1,72 @@
+"""Chat templates: what a model expects around the words of a user. They are rendered in a sandbox."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wordsway.errors import InputError
+
+TEMPLATE = "chat_template.jinja"
+SETTINGS = "tokenizer_config.json"
+_MARKS = ("bos_token", "eos_token")  # special tokens that templates may name
+_WORDS = "\u2402words\u2403"  # stands for what the user says
+
+
+@dataclass(frozen=True)
+class Chat:
+    """A template in Jinja, and the special tokens that it may name."""
+
+    template: str
+    marks: tuple[tuple[str, str], ...] = ()
+
+    def frame(self) -> tuple[str, str]:
+        """What stands before and after the words of a user, up to where the answer begins."""
+        from jinja2 import TemplateError
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        said = [{"role": "user", "content": _WORDS}]
+        try:
+            page = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True).from_string(self.template)
+            before, after = page.render(messages=said, add_generation_prompt=True, **dict(self.marks)).split(_WORDS)
+        except (TemplateError, TypeError, ValueError) as error:
+            got = " ".join(str(error).split())[:200]
+            raise InputError(
+                f"the chat template must take one message of a user, got {got}: give the text as it is"
+            ) from error
+        return before, after
+
+
+def read_chat(folder: Path) -> Chat | None:
+    """The chat template that is saved in the folder of a model, or None."""
+    settings: Any = None
+    with contextlib.suppress(OSError, ValueError):
+        settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+    settings = settings if isinstance(settings, dict) else {}
+    try:
+        template = (folder / TEMPLATE).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        template = settings.get("chat_template")
+    return _chat(template, {name: settings.get(name) for name in _MARKS})
+
+
+def chat_of(tokenizer: Any) -> Chat | None:
+    """The chat template of a tokenizer of transformers, or None."""
+    return _chat(getattr(tokenizer, "chat_template", None), {name: getattr(tokenizer, name, None) for name in _MARKS})
+
+
+def write_chat(chat: Chat | None, folder: Path) -> None:
+    """Save a template as `read_chat` reads it."""
+    if chat is not None:
+        (folder / TEMPLATE).write_text(chat.template, encoding="utf-8")
+        (folder / SETTINGS).write_text(json.dumps(dict(chat.marks)), encoding="utf-8")
+
+
+def _chat(template: Any, marks: dict[str, Any]) -> Chat | None:
+    if not isinstance(template, str):
+        return None
+    named = {name: mark.get("content") if isinstance(mark, dict) else mark for name, mark in marks.items()}
+    return Chat(template, tuple((name, mark) for name, mark in named.items() if isinstance(mark, str)))

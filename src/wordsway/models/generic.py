@@ -1,0 +1,27 @@
+"""What can be found out about a network whose family is not known, by looking at it and by running it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+_NO_LIMIT = 2**20
+
+
+def positions_of(body: Any) -> int:
+    """Number of tokens that a body can read at once; a large number where nothing limits it."""
+    for name, module in body.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            return int(module.num_embeddings - module.padding_idx - 1)  # they are counted from behind the padding
+    said = getattr(body.config, "max_position_embeddings", None)
+    return int(said) if said and said > 0 else _NO_LIMIT
+
+
+def sees_the_past_only(body: Any) -> bool:
+    """Whether a word is the same whatever follows it: tried on two texts that differ in their last token."""
+    one = torch.tensor([[1, 2, 3], [1, 2, 4]], device=next(body.parameters()).device)
+    with torch.no_grad():
+        rows = body(input_ids=one % body.get_input_embeddings().num_embeddings)[0][:, :2]
+    return bool(torch.allclose(rows[0], rows[1], atol=1e-6))

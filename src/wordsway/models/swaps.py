@@ -1,0 +1,311 @@
+"""Which words of the vocabulary move a model most, in the place of one word of a text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from wordsway.contexts import check_size
+from wordsway.errors import InputError
+from wordsway.memory import Meter
+from wordsway.models.outputs import Output, output_named
+from wordsway.models.reader import Reader
+from wordsway.models.splitter import Splitter
+from wordsway.models.words import Text, Word
+from wordsway.seeds import generator
+from wordsway.sensitivity.records import Cost
+
+if TYPE_CHECKING:
+    from wordsway.models.model import Model
+
+CHECKS = 400  # candidates that are tried exactly
+_ANCHORS = 8  # candidates at which the gradient is taken
+_ROUND = 40  # candidates that are tried before the rest are ranked anew
+_WIDTH, _NOISE = 3.0, 0.3  # of the kernel exp(_WIDTH (cos - 1)) between embeddings, and what it does not explain
+_JOINTS = re.compile("['\u2019-]")  # of words of letters
+_PORTION = 4096  # candidates of an exhaustive search at a time
+
+
+@dataclass(frozen=True)
+class Swap:
+    """One replacement: the token, the word it is written as, how far it moves the model, and the whole new text."""
+
+    token: int
+    word: str
+    value: float
+    divergence: float | None
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class Swaps:
+    """The replacements of one word that move a model most.
+
+    Attributes
+    ----------
+    model : str
+    text : Text
+    word : Word
+        The word that is replaced.
+    on : str
+        What the change was measured on.
+    swaps : tuple of Swap
+        The best first; every value is exact.
+    candidates : int
+        Entries of the vocabulary that may stand there.
+    checked : int
+        How many of them were tried. All of them in an exhaustive search, whose first is the best there is.
+    shortfall : float or None
+        How far the best that was found by ranking is below the best there is, as a share, where that was asked for.
+    cost : Cost
+    """
+
+    model: str
+    text: Text
+    word: Word
+    on: str
+    swaps: tuple[Swap, ...]
+    candidates: int
+    checked: int
+    shortfall: float | None
+    cost: Cost
+
+    @property
+    def exhaustive(self) -> bool:
+        return self.checked == self.candidates
+
+    def records(self) -> list[dict[str, Any]]:
+        """Plain values, one record a replacement."""
+        shared = {"position": self.word.position, "replaced": self.word.text, "on": self.on, "model": self.model}
+        found = []
+        for rank, swap in enumerate(self.swaps, 1):
+            record = {"rank": rank, "word": swap.word, "sensitivity": swap.value, "token": swap.token, **shared}
+            found.append(record if swap.divergence is None else {**record, "divergence": swap.divergence})
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        head = {"model": self.model, "text": self.text.text, "on": self.on, "exhaustive": self.exhaustive}
+        counts = {"candidates": self.candidates, "checked": self.checked, "shortfall": self.shortfall}
+        return {**head, **counts, "swaps": self.records(), **self.cost.to_dict()}
+
+
+def swaps(
+    model: Model,
+    text: Text,
+    word: Word,
+    top: int = 10,
+    on: str | int = "last",
+    whole: bool = True,
+    casing: bool = True,
+    checks: int = CHECKS,
+    exhaustive: bool = False,
+    compare: bool = False,
+    seed: int = 0,
+    progress: bool = False,
+) -> Swaps:
+    """Find replacements of a word; see `Model.swaps`."""
+    wanted, limit = check_size(top, "top"), check_size(checks, "checks")
+    with Meter() as meter:
+        place = _Place(model, text, word, output_named(on, model.layers, model.network, model.name))
+        splitter = model.splitter
+        assert splitter is not None  # it has read the text
+        vocabulary = _Vocabulary(splitter, text, word, whole, casing)
+        everything = exhaustive or compare
+        allowed = vocabulary.surviving(vocabulary.likely) if everything else None
+        search = _Search(place, vocabulary)
+        if not exhaustive:
+            search.ranked(limit, seed, progress)
+        ranked = max(search.values.values(), default=None)
+        if allowed is not None:
+            search.all(allowed, progress)
+        best = max(search.values.values(), default=None)
+        if best is None:
+            raise InputError(
+                f"some word of the vocabulary must fit the place of {word.text!r}, got none: ask for fewer rules"
+            )
+        chosen = sorted(search.values, key=lambda token: -search.values[token])[:wanted]
+        apart = place.divergences(chosen)
+    found = tuple(
+        Swap(token, vocabulary.surface(token), search.values[token], apart[rank], vocabulary.written(token))
+        for rank, token in enumerate(chosen)
+    )
+    shortfall = 1 - ranked / best if compare and ranked is not None and best else None
+    dtype = str(place.reader.rows.dtype).removeprefix("torch.")
+    cost = Cost(meter.seconds, meter.peak_mb, dtype, str(place.reader.rows.device), len(search.values))
+    count = len(vocabulary.likely) if allowed is None else len(allowed)
+    return Swaps(model.name, text, word, place.reader.output.name, found, count, len(search.values), shortfall, cost)
+
+
+class _Place:
+    """The place of a word, in which one token at a time stands.
+
+    Where the word has several tokens, one takes the place of all. Rows are then compared with those of the text as it
+    is, of which the rows of the word count as one, their mean.
+    """
+
+    def __init__(self, model: Model, text: Text, word: Word, output: Output) -> None:
+        first, last = word.tokens[0], word.tokens[-1] + 1
+        before = Reader(model, text.ids, output).before
+        if output.name == "last" or output.layer is not None:
+            before = torch.cat([before[:first], before[first:last].mean(0, keepdim=True), before[last:]])
+        self.reader = Reader(model, [*text.ids[: first + 1], *text.ids[last:]], output)
+        self.reader.before = before
+        self.word = Word(0, word.text, 0, 0, (first,))
+        self.table: Tensor = model.network.get_input_embeddings().weight.detach()
+
+    def changes(self, tokens: Sequence[int], gradient: bool = False) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """How far each token moves the model, with the gradients in its embedding (T, e), and divergences."""
+        moves = (self.table[list(tokens)] - self.reader.rows[self.word.tokens[0]])[:, None]
+        values, slopes, apart = self.reader.changes([self.word] * len(tokens), moves, gradient)
+        return values, None if slopes is None else slopes[:, 0], apart
+
+    def divergences(self, tokens: Sequence[int]) -> list[float | None]:
+        apart = self.changes(tokens)[2] if self.reader.output.distribution else None
+        return [None] * len(tokens) if apart is None else apart.tolist()
+
+
+class _Vocabulary:
+    """The tokens that may stand in the place of a word."""
+
+    def __init__(self, splitter: Splitter, text: Text, word: Word, whole: bool, casing: bool) -> None:
+        self.splitter, self.text, self.word = splitter, text, word
+        self.tokenizer = splitter.tokenizer
+        first, last = word.tokens[0], word.tokens[-1] + 1
+        self.before, self.after = list(text.ids[:first]), list(text.ids[last:])
+        special = splitter.special
+        names = {number: name for name, number in self.tokenizer.get_vocab().items() if number < splitter.vocabulary}
+        own = set(text.ids[first:last]) if last - first == 1 else set()
+        numbers = [number for number in sorted(names) if number not in special and number not in own]
+        self._surfaces = dict(zip(numbers, (one.strip() for one in self._decoded(numbers)), strict=True))
+        shape = _casing(word.text)
+        self.likely = [
+            number
+            for number, surface in self._surfaces.items()
+            if surface
+            and surface != word.text
+            and (not whole or all(part.isalpha() for part in _JOINTS.split(surface)))
+            and (not casing or _casing(surface) == shape)
+        ]
+
+    def surface(self, token: int) -> str:
+        """A token as it is written."""
+        return self._surfaces[token]
+
+    def written(self, token: int) -> str:
+        """The text with the token in the place of the word."""
+        return self.text.text[: self.word.start] + self.surface(token) + self.text.text[self.word.end :]
+
+    def surviving(self, tokens: Sequence[int]) -> list[int]:
+        """Those that the tokenizer reads again from the text that they are written into."""
+        kept = []
+        for start in range(0, len(tokens), _PORTION):
+            some = tokens[start : start + _PORTION]
+            texts = [self.written(token) for token in some]
+            read = self.tokenizer.encode_batch_fast(texts, add_special_tokens=not self.text.framed)
+            for token, encoding in zip(some, read, strict=True):
+                ids = [*self.before, token, *self.after]
+                if encoding.ids[: len(ids)] == ids if self.text.cut else encoding.ids == ids:
+                    kept.append(token)
+        return kept
+
+    def _decoded(self, numbers: list[int]) -> list[str]:
+        found: list[str] = self.tokenizer.decode_batch([[number] for number in numbers], skip_special_tokens=False)
+        return found
+
+
+class _Search:
+    """Tries candidates exactly, in an order that it learns."""
+
+    def __init__(self, place: _Place, vocabulary: _Vocabulary) -> None:
+        self.place, self.vocabulary = place, vocabulary
+        self.values: dict[int, float] = {}
+
+    def ranked(self, limit: int, seed: int, progress: bool) -> None:
+        """Try up to `limit` candidates: those that the gradient at some of them promises, then those that a smooth
+        function of the embedding through all that is known does.
+
+        Cost: `limit` passes of the model, and O(V limit e) for a vocabulary of V embeddings of e entries.
+        """
+        likely = torch.tensor(self.vocabulary.likely, dtype=torch.long)
+        if not len(likely):
+            return
+        rows = self.place.table[likely]
+        shuffled = torch.randperm(len(likely), generator=generator(seed, "swaps")).tolist()
+        anchors = shuffled[:_ANCHORS]
+        values, slopes, _ = self.place.changes(likely[anchors].tolist(), gradient=True)
+        assert slopes is not None
+        promised = (values - (rows[anchors] * slopes).sum(1)).mean() + rows @ slopes.mean(0)
+        surrogate = _Surrogate(rows)
+        tried = torch.zeros(len(likely), dtype=torch.bool)
+        bar = tqdm(total=limit, desc="candidates", delay=2, leave=False, disable=not progress)
+        chosen = self._next(promised, tried, 2 * _ROUND) + shuffled[:_ROUND]
+        while chosen and len(self.values) < limit:
+            fresh = [one for one in dict.fromkeys(chosen) if not tried[one]][: limit - len(self.values)]
+            tried[fresh] = True
+            kept = set(self.vocabulary.surviving(likely[fresh].tolist()))
+            known = [one for one in fresh if int(likely[one]) in kept]
+            if known:
+                self._try(likely[known].tolist())
+                surrogate.learn(known, torch.tensor([self.values[int(likely[one])] for one in known]))
+                bar.update(len(known))
+            promised = surrogate.values() if surrogate.known else promised
+            chosen = self._next(promised, tried, _ROUND)
+        bar.close()
+
+    def all(self, allowed: Sequence[int], progress: bool) -> None:
+        """Try every candidate."""
+        left = [token for token in allowed if token not in self.values]
+        starts = range(0, len(left), 512)
+        for start in tqdm(starts, desc="vocabulary", unit_scale=512, delay=2, leave=False, disable=not progress):
+            self._try(left[start : start + 512])
+
+    def _try(self, tokens: list[int]) -> None:
+        values, _, _ = self.place.changes(tokens)
+        self.values.update(zip(tokens, values.tolist(), strict=True))
+
+    def _next(self, promised: Tensor, tried: Tensor, count: int) -> list[int]:
+        open_ones = torch.where(tried, -torch.inf, promised)
+        count = min(count, int((~tried).sum()))
+        found: list[int] = open_ones.topk(count).indices.tolist()
+        return found
+
+
+class _Surrogate:
+    """A smooth function of the embedding through known values: kernel regression on the directions of embeddings."""
+
+    def __init__(self, rows: Tensor) -> None:
+        centred = rows.float() - rows.float().mean(0)
+        self.rows = centred / torch.linalg.vector_norm(centred, dim=1, keepdim=True).clamp_min(1e-12)
+        self.known: list[int] = []
+        self.targets = torch.empty(0)
+        self.columns = torch.empty(len(rows), 0)
+
+    def learn(self, places: list[int], values: Tensor) -> None:
+        self.known += places
+        self.targets = torch.cat([self.targets, values.float()])
+        new = torch.exp(_WIDTH * (self.rows @ self.rows[places].mT - 1))
+        self.columns = torch.cat([self.columns, new], 1)
+
+    def values(self) -> Tensor:
+        """What it says of every row."""
+        mean = self.targets.mean()
+        kernel = self.columns[self.known].double() + _NOISE * torch.eye(len(self.known), dtype=torch.float64)
+        weights = torch.linalg.solve(kernel, (self.targets - mean).double())
+        found: Tensor = mean + self.columns @ weights.float()
+        return found
+
+
+def _casing(word: str) -> str:
+    """How a word is written: "lower", "upper", "title" or "mixed"; a single capital counts as a title."""
+    if word == word.lower():
+        return "lower"
+    if word[:1].isupper() and word[1:] == word[1:].lower():
+        return "title"
+    return "upper" if word == word.upper() else "mixed"
