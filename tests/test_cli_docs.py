@@ -41,7 +41,8 @@ def _help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_every_command_and_option_is_on_the_page() -> None:
     commands = _commands()
     lab = {"reproduce", "figures", "results", "results show", "results export"}
-    assert set(commands) == {"", "measure", "generalize", "lipschitz", "ntk", "robustness", "maps", *lab}
+    texts = {"text", "swaps", "hear", "models"}
+    assert set(commands) == {"", "measure", "generalize", "lipschitz", "ntk", "robustness", "maps", *texts, *lab}
     assert len(commands["measure"]) > 10
     assert "`wordsway --version`" in PAGE
     for name in set(commands) - {""}:

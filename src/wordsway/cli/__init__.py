@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from wordsway.cli import generalize, kernels, laboratory, lipschitz
+from wordsway.cli import generalize, hear, kernels, laboratory, lipschitz, models, swaps, text
 from wordsway.cli.greedy import Greedy
 from wordsway.cli.interrupt import interruptible
 from wordsway.errors import WordswayError
@@ -117,6 +117,10 @@ def maps(as_json: Json = False) -> None:
     print_maps(as_json)
 
 
+app.command(epilog='Example: wordsway text "I love her smile"')(interruptible(text.text))
+app.command(epilog='Example: wordsway swaps "I love her smile" --word 3 --top 5')(interruptible(swaps.swaps))
+app.command(cls=Greedy, epilog="Example: wordsway hear --lengths 16 64 256")(interruptible(hear.hear))
+app.command(epilog="Example: wordsway models --json")(interruptible(models.models))
 app.command(epilog="Example: wordsway generalize raf --n 40 --d 384 --samples 400 --data imdb")(
     interruptible(generalize.generalize)
 )

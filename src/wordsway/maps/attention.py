@@ -143,6 +143,12 @@ class Attention:
         queries, keys, values = self.project(X)  # ... H n q, ... H n q, ... H n v
         return self.score.weights(self.scores(queries, keys), self.visible(X)) @ values
 
+    def pattern(self, X: Tensor) -> Tensor:
+        """How much each word (row) looks at each other (column), by head: (..., n, d) -> (..., H, n, n)."""
+        self.check(X)
+        queries, keys, _ = self.project(X)
+        return self.score.weights(self.scores(queries, keys), self.visible(X))
+
     def without_output(self) -> Attention:
         """The same plain attention with its heads left side by side."""
         return Attention(self.query, self.key, self.value, self.heads, self.causal, self.score.name)

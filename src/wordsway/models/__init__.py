@@ -1,9 +1,10 @@
-"""Pre-trained models and real texts: layers of transformers, encoders at layer 0, and film reviews as contexts.
+"""Pre-trained models and real texts: which word a model hangs on, layers of transformers, and reviews as contexts.
 
 This room is the only one that knows the files of models. It reads files; it never runs code that comes with them.
 """
 
 from wordsway.models.configuration import embedding_dimension
+from wordsway.models.hearing import hear
 from wordsway.models.images import image_samples
 from wordsway.models.inputs import input_samples
 from wordsway.models.model import Model
@@ -14,6 +15,7 @@ from wordsway.models.transformer import load
 __all__ = [
     "Model",
     "embedding_dimension",
+    "hear",
     "image_samples",
     "input_samples",
     "load",

@@ -28,16 +28,25 @@ class Chat:
         from jinja2 import TemplateError
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+        def refuse(message: str) -> None:
+            raise TemplateError(message)
+
         said = [{"role": "user", "content": _WORDS}]
         try:
-            page = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True).from_string(self.template)
-            before, after = page.render(messages=said, add_generation_prompt=True, **dict(self.marks)).split(_WORDS)
-        except (TemplateError, TypeError, ValueError) as error:
-            got = " ".join(str(error).split())[:200]
-            raise InputError(
-                f"the chat template must take one message of a user, got {got}: give the text as it is"
-            ) from error
-        return before, after
+            sandbox = ImmutableSandboxedEnvironment(
+                trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+            )
+            page = sandbox.from_string(self.template, globals={"raise_exception": refuse})
+            parts = page.render(messages=said, add_generation_prompt=True, **dict(self.marks)).split(_WORDS)
+        except Exception as error:  # what a template may raise is of any kind
+            raise _unusable(" ".join(str(error).split())[:200] or type(error).__name__) from error
+        if len(parts) != 2:
+            raise _unusable(f"what the user says {len(parts) - 1} times")
+        return parts[0], parts[1]
+
+
+def _unusable(got: str) -> InputError:
+    return InputError(f"the chat template must write one message of a user, got {got}: give the text as it is")
 
 
 def read_chat(folder: Path) -> Chat | None:
@@ -66,6 +75,10 @@ def write_chat(chat: Chat | None, folder: Path) -> None:
 
 
 def _chat(template: Any, marks: dict[str, Any]) -> Chat | None:
+    if isinstance(template, list):  # several by name
+        template = {one.get("name"): one.get("template") for one in template if isinstance(one, dict)}
+    if isinstance(template, dict):
+        template = template.get("default")
     if not isinstance(template, str):
         return None
     named = {name: mark.get("content") if isinstance(mark, dict) else mark for name, mark in marks.items()}

@@ -30,6 +30,8 @@ class Family:
         The norm whose output the attention of a layer reads: its own, or the last one before it.
     last
         The norm after all layers, which is where layers have their own norm first; else None.
+    embeddings
+        The module that makes the rows which the first layer reads, where that is more than adding positions; else None.
     causal
         Whether words see only what comes before them.
     positions
@@ -42,6 +44,7 @@ class Family:
     projections: Callable[[Any, int], Arguments]
     norm: Callable[[Any, int], Any]
     last: Callable[[Any], Any] | None = None
+    embeddings: Callable[[Any], Any] | None = None
     causal: Callable[[Any], bool] = lambda config: True
     positions: Callable[[Any], int] = lambda config: int(config.max_position_embeddings)
     window: Callable[[Any, int], int | None] = lambda config, index: None
@@ -49,7 +52,7 @@ class Family:
 
 def family_of(config: Any) -> Family:
     """Return the family of a model by its configuration, or raise where its attention is not known."""
-    family = _FAMILIES[check_type(config.model_type)]
+    family = FAMILIES[check_type(config.model_type)]
     positions = getattr(config, "position_embedding_type", None) or "absolute"
     if positions != "absolute":
         raise _unknown(f"the position_embedding_type {positions!r}", "choose a model that adds positions to words")
@@ -80,8 +83,8 @@ def check_whole(config: Mapping[str, Any]) -> None:
 
 def check_type(model_type: object) -> str:
     """Return a model_type whose attention is known, or raise."""
-    if not isinstance(model_type, str) or model_type not in _FAMILIES:
-        raise _unknown(f"the model_type {model_type!r}", f"choose a model of the type {', '.join(_FAMILIES)}")
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise _unknown(f"the model_type {model_type!r}", f"choose a model of the type {', '.join(FAMILIES)}")
     return model_type
 
 
@@ -115,12 +118,14 @@ _BERT = Family(
     blocks=lambda body: body.encoder.layer,
     projections=_bert_attention,
     norm=lambda body, index: body.encoder.layer[index - 1].output.LayerNorm if index else body.embeddings.LayerNorm,
+    embeddings=lambda body: body.embeddings,
     causal=lambda config: bool(config.is_decoder),
 )
 _ROBERTA = Family(  # its positions start after that of the padding
     blocks=_BERT.blocks,
     projections=_BERT.projections,
     norm=_BERT.norm,
+    embeddings=_BERT.embeddings,
     causal=_BERT.causal,
     positions=lambda config: int(config.max_position_embeddings - config.pad_token_id - 1),
 )
@@ -138,6 +143,7 @@ _DISTILBERT = Family(
     norm=lambda body, index: (
         body.transformer.layer[index - 1].output_layer_norm if index else body.embeddings.LayerNorm
     ),
+    embeddings=lambda body: body.embeddings,
     causal=lambda config: False,
 )
 
@@ -202,7 +208,7 @@ _LLAMA = Family(
     window=_window,
 )
 
-_FAMILIES = {
+FAMILIES = {
     "bert": _BERT,
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,

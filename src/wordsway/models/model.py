@@ -1,151 +1,39 @@
-"""A pre-trained transformer: its layers as `Attention`, what they read, and how large that can be."""
+"""A pre-trained transformer, and what it can be asked about texts."""
 
-import logging
-import operator
+from __future__ import annotations
+
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
-import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from wordsway import memory, seeds
-from wordsway.contexts import check_size
 from wordsway.errors import InputError
-from wordsway.maps import Attention
-from wordsway.models.families import Family, family_of, known_family
+from wordsway.models.families import known_family
 from wordsway.models.generic import positions_of, sees_the_past_only
-from wordsway.models.library import split_library
+from wordsway.models.layered import Layered
+from wordsway.models.layers import (
+    DRAWS,
+    AttentionScores,
+    LayerChanges,
+    attention_scores,
+    head_sensitivities,
+    layer_changes,
+)
 from wordsway.models.profile import STEPS, TextProfile, profile
-from wordsway.models.radius import norm_radius
-from wordsway.models.reviews import at_most, draw
-from wordsway.models.skeleton import skeleton
+from wordsway.models.prompts import PromptPair, prompt_pair
 from wordsway.models.splitter import Splitter
 from wordsway.models.swaps import CHECKS, Swaps, swaps
 from wordsway.models.words import Text, read_text
-
-_LOG = logging.getLogger(__name__)
-_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+from wordsway.sensitivity import Sensitivity
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
-    """A transformer that was read by `load`.
+class Model(Layered):
+    """A transformer that was read by `load`: its layers, and what it can be asked about texts.
 
-    Attributes
-    ----------
-    name
-        What it was loaded by.
-    family
-        Its model_type, such as ``"bert"`` or ``"llama"``.
-    causal
-        Whether it is a decoder: a word sees only what comes before it.
-    d
-        Dimension of a word inside it.
-    layers
-        Number of layers.
-    positions
-        Number of tokens that it can read at once.
-    vocabulary
-        Token numbers are 0..vocabulary - 1.
-    network
-        transformers' own object, in evaluation mode and without gradient flags.
-    splitter
-        How it splits texts, or None where it has no tokenizer.
+    The attributes are those of `Layered`. Answers are computed in modules of their own.
     """
-
-    name: str
-    family: str
-    causal: bool
-    d: int
-    layers: int
-    positions: int
-    vocabulary: int
-    network: Any = field(repr=False)
-    splitter: Splitter | None = field(default=None, repr=False)
-
-    def attention(self, index: SupportsIndex, causal: bool | None = None) -> Attention:
-        """Return the self-attention of a layer: what its own module gives for the same rows, without residual and norm.
-
-        Parameters
-        ----------
-        index
-            Layer, from 0 to layers - 1.
-        causal
-            Whether words see only what comes before them; the model's own way unless told. True puts a mask on an
-            encoder.
-
-        Notes
-        -----
-        The weights are the model's own, not copied, in its dtype. A layer with a sliding window (see `window`) sees no
-        further than that, so that this is its attention for contexts of at most so many words; a warning is logged
-        where the model can read more.
-        """
-        layer = self._index(index)
-        window = self.window(layer)
-        if window is not None and window < self.positions:
-            _LOG.warning(
-                "layer %d of %s sees a window of %d words: its attention is the layer's for n <= %d only",
-                *(layer, self.name, window, window),
-            )
-        arguments = self._kind.projections(self._body, layer)
-        return Attention(**arguments, causal=self.causal if causal is None else causal)
-
-    def window(self, index: SupportsIndex) -> int | None:
-        """Return how many words a layer sees at most, itself included; None is all of them."""
-        return self._kind.window(self.network.config, self._index(index))
-
-    def layer_inputs(self, tokens: Any, index: SupportsIndex) -> Tensor:
-        """Return what the attention of a layer reads: (B, n) token numbers -> (B, n, d), in the model's dtype.
-
-        That is after the layer's own norm where it has one first (GPT-2, Llama), and else what the layer below gives.
-        All tokens count as words: none is taken for padding.
-
-        Notes
-        -----
-        Only the layers below are run, one text after the other, so that a row does not depend on how many there are:
-        O(B (n^2 d + n d^2)) for each layer, with the n x n scores of one layer and one text in memory.
-        """
-        layer, numbers = self._index(index), self._numbers(tokens)
-        texts, n = numbers.shape
-        heads = self.network.config.num_attention_heads if layer else 1
-        needed = (texts * n * self.d + 3 * heads * n * n) * next(self._body.parameters()).dtype.itemsize
-        memory.require(needed, f"layer {layer} of {self.name} on {texts} x {n} tokens", "use fewer or shorter texts")
-        below = self._below(layer)
-        options = {"use_cache": False} if self.causal else {}
-        with torch.no_grad():
-            ones = torch.ones_like(numbers[:1])
-            rows = [below(input_ids=row[None], attention_mask=ones, **options)[0] for row in numbers]
-        return torch.cat(rows)
-
-    def radius(self, index: SupportsIndex) -> float:
-        """Return a radius R such that every row that the attention of a layer can ever read is in the ball B_R.
-
-        It follows from the parameters of the norm that gives those rows, whatever the text (see `norm_radius`).
-        """
-        norm = self._kind.norm(self._body, self._index(index))
-        return norm_radius(torch.ones(self.d) if norm.weight is None else norm.weight, getattr(norm, "bias", None))
-
-    def tokens(self, text: str) -> list[int]:
-        """Return the token numbers of a text, with the special ones that the tokenizer puts around it."""
-        if not isinstance(text, str):
-            raise InputError(f"text must be a string, got {type(text).__name__}: give one text at a time")
-        return self._splitter.split(text)
-
-    def review_tokens(self, count: int, n: int, seed: int = 0) -> Tensor:
-        """Return the first n tokens of film reviews, (count, n), with the special ones that open a text.
-
-        The reviews are those that `review_contexts` draws with the same seed where the tokenizer is the same: half of
-        them positive, each with at least n tokens, not counting special ones after the text; row k does not depend on
-        `count`. They are tokenised in blocks until there are enough, and kept in the cache folder.
-        """
-        count, seed = check_size(count, "count"), seeds.check_seed(seed)
-        n = at_most("n", n, self.positions, f"the positions that {self.name} knows")
-        library = split_library(self._splitter)
-        count = at_most("count", count, len(library.labels), "the number of reviews there are")
-        rows = [tokens[:n] for tokens in library.tokens(draw(library, count, n, seed))]
-        return torch.from_numpy(np.stack(rows).astype(np.int64))
 
     def read(self, text: str, *, cut: bool = False, chat: bool = False) -> Text:
         """Return a text as the model reads it: its words, and the tokens of each.
@@ -158,7 +46,7 @@ class Model:
         chat
             Whether it is put into the model's chat template, as what the user says.
         """
-        return read_text(self._splitter, text, self.name, cut=cut, chat=chat)
+        return read_text(self.texts, text, self.name, cut=cut, chat=chat)
 
     def profile(
         self,
@@ -271,56 +159,88 @@ class Model:
         chosen = found.word(word)
         return swaps(self, found, chosen, top, on, whole, casing, checks, exhaustive, compare, seed, progress)
 
-    @property
-    def _body(self) -> Any:
-        """The network without what it has on top of its layers."""
-        return self.network.base_model
+    def layer_changes(
+        self,
+        text: str,
+        word: int,
+        *,
+        norm: float | None = None,
+        head: int | None = None,
+        draws: int = DRAWS,
+        cut: bool = False,
+        chat: bool = False,
+        seed: int = 0,
+    ) -> LayerChanges:
+        """Return the relative change after every layer when a word moves so that it attracts attention.
+
+        Parameters
+        ----------
+        text
+        word
+            Position of the word, from 0.
+        norm
+            Length of the perturbation of what the first layer reads; that of the word's own row unless told.
+        head
+            The head of the first layer whose attention is attracted; all of them on average unless told.
+        draws
+            Draws of Gaussian noise of the same length, to compare with.
+        cut, chat
+            As for `read`.
+        seed
+            Decides about the noise.
+
+        Notes
+        -----
+        The direction is the mean over the heads of the first layer of the right singular vectors of Q^T K with the
+        largest singular value; of its two signs the one that changes more is taken. 3 + draws passes of the model.
+        """
+        found = self.read(text, cut=cut, chat=chat)
+        return layer_changes(self, found, found.word(word), norm, head, draws, seed)
+
+    def head_sensitivities(
+        self,
+        text: str,
+        word: int,
+        *,
+        radius: float | None = None,
+        cut: bool = False,
+        chat: bool = False,
+        seed: int = 0,
+    ) -> tuple[Sensitivity, ...]:
+        """Return the word sensitivity of each head of the first layer on its own, with witnesses, in float64.
+
+        The word moves in what the layer reads, by at most the norm of its row there unless a radius is told; each of
+        its tokens in its own ball.
+        """
+        found = self.read(text, cut=cut, chat=chat)
+        return head_sensitivities(self, found, found.word(word), radius, seed)
+
+    def attention_scores(
+        self, text: str, index: SupportsIndex = 0, *, cut: bool = False, chat: bool = False
+    ) -> AttentionScores:
+        """Return where words look in a layer, by head."""
+        return attention_scores(self, self.read(text, cut=cut, chat=chat), self.index(index))
+
+    def prompt_pair(
+        self, first: str, second: str, answers: Sequence[str] = ("Yes", "No"), *, chat: bool = True
+    ) -> PromptPair:
+        """Return how the answer of a decoder changes between two prompts, such as two that differ in a word.
+
+        Parameters
+        ----------
+        first, second
+            The prompts.
+        answers
+            Words whose probabilities are told; they are summed over the ways to write the first token.
+        chat
+            Whether prompts are put into the model's chat template.
+        """
+        return prompt_pair(self, first, second, answers, chat=chat)
 
     @property
-    def _kind(self) -> Family:
-        return family_of(self.network.config)
-
-    @property
-    def _splitter(self) -> Splitter:
-        if self.splitter is None:
-            raise InputError(f"{self.name} must have a tokenizer to read texts, got none: load it with tokenizer=...")
-        return self.splitter
-
-    def _below(self, layer: int) -> Any:
-        """The body as far as the attention of a layer: the layers below it, then the norm that this one has first."""
-        body, kind = self._body, self._kind
-        blocks = kind.blocks(body)
-        instead = [(blocks, nn.ModuleList(list(blocks)[:layer])), (body.config, body.config)]
-        if kind.last is not None:
-            instead.append((kind.last(body), kind.norm(body, layer)))
-        return skeleton(body, instead)
-
-    def _index(self, index: SupportsIndex) -> int:
-        try:
-            layer = -1 if isinstance(index, bool) else operator.index(index)
-        except (TypeError, ValueError):
-            layer = -1
-        if not 0 <= layer < self.layers:
-            got = " ".join(repr(index).split())[:40]
-            raise InputError(f"the layer must be 0..{self.layers - 1}, got {got}: {self.name} has {self.layers} layers")
-        return layer
-
-    def _numbers(self, tokens: Any) -> Tensor:
-        """Token numbers as an int64 tensor (B, n) on the device of the network."""
-        try:
-            numbers = torch.as_tensor(tokens)
-        except (TypeError, ValueError, RuntimeError) as error:
-            got = type(tokens).__name__
-            raise InputError(f"tokens must be integers (B, n), got a {got}: make all rows equally long") from error
-        if numbers.ndim != 2 or 0 in numbers.shape or numbers.dtype not in _INTEGERS:
-            got = f"shape {tuple(numbers.shape)} of {numbers.dtype}"
-            raise InputError(f"tokens must be integers (B, n), got {got}: give one row for each text")
-        at_most("n", numbers.shape[1], self.positions, f"the positions that {self.name} knows")
-        low, high = int(numbers.min()), int(numbers.max())
-        if low < 0 or high >= self.vocabulary:
-            wrong = low if low < 0 else high
-            raise InputError(f"tokens must be 0..{self.vocabulary - 1}, got {wrong}: make them with the method tokens")
-        return numbers.to(next(self._body.parameters()).device, torch.int64)
+    def chats(self) -> bool:
+        """Whether it comes with a chat template."""
+        return self.splitter is not None and self.splitter.chat is not None
 
 
 def describe(name: str, network: Any, splitter: Splitter | None = None) -> Model:

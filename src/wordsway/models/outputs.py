@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -53,9 +54,9 @@ def output_named(on: Any, layers: int, network: Any, name: str) -> Output:
     if layer is not None:
         if not 0 <= layer <= layers:
             raise InputError(f"on must be a layer from 0 to {layers}, got {layer}: {name} has {layers} layers")
-        return Output(f"layer {layer}", layer, False, lambda rows: rows)
+        return Output(f"layer {layer}", layer, False, _wide)
     if on == "last":
-        return Output(on, None, False, lambda rows: rows)
+        return Output(on, None, False, _wide)
     if on == "pooled":
         return Output(on, None, False, _pooled)
     if on == "next":
@@ -67,6 +68,8 @@ def output_named(on: Any, layers: int, network: Any, name: str) -> Output:
     if on == "class":
         if not type(network).__name__.endswith("ForSequenceClassification"):
             raise InputError(f"class needs a model with classes of texts, got {name}: measure on pooled instead")
+        if network.config.num_labels < 2:
+            raise InputError(f"class needs two classes at least, got 1 of {name}: measure on pooled instead")
         return Output(on, None, True, _probabilities)
     got = " ".join(repr(on).split())[:40]
     hint = nearest(on, NAMES) if isinstance(on, str) else ""
@@ -77,15 +80,23 @@ def _layer(on: Any) -> int | None:
     if isinstance(on, str):
         digits = on.removeprefix("layer ")
         return int(digits) if digits.isascii() and digits.isdigit() else None
-    return on if isinstance(on, int) and not isinstance(on, bool) else None
+    try:
+        return None if isinstance(on, bool) else operator.index(on)
+    except TypeError:
+        return None
 
 
 def _pooled(rows: Tensor) -> Tensor:
     """The mean of all rows, of length 1."""
-    mean = rows.mean(-2)
+    mean = _wide(rows).mean(-2)
     size: Tensor = torch.linalg.vector_norm(mean, dim=-1, keepdim=True)
     return mean / size
 
 
 def _probabilities(logits: Tensor) -> Tensor:
-    return torch.log_softmax(logits.float(), -1)
+    return torch.log_softmax(_wide(logits), -1)
+
+
+def _wide(values: Tensor) -> Tensor:
+    """Numbers of half precision in single precision; others as they are."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))

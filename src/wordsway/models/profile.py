@@ -93,6 +93,7 @@ class TextProfile:
     def records(self) -> list[dict[str, Any]]:
         """Plain values, one record a word."""
         shared = {"on": self.on, "mode": self.mode, "model": self.model}
+        ended = "one jump" if self.mode == FAST else "stopped at the step limit"
         found = []
         for score in self.scores:
             record = {
@@ -101,7 +102,7 @@ class TextProfile:
                 "tokens": len(score.word.tokens),
                 "sensitivity": score.value,
                 "radius": score.radius,
-                "status": "converged" if score.converged else "stopped at the step limit",
+                "status": "converged" if score.converged else ended,
                 "start": score.word.start,
                 "end": score.word.end,
                 **shared,
@@ -113,6 +114,15 @@ class TextProfile:
         """Plain values, ready for JSON."""
         head = {"model": self.model, "text": self.text.text, "on": self.on, "mode": self.mode, "cut": self.text.cut}
         return {**head, "shortfall": self.shortfall, "words": self.records(), **self.cost.to_dict()}
+
+    def _repr_html_(self) -> str:
+        """The text as a strip of words in a notebook: the stronger the colour, the further the word moves the model."""
+        from wordsway.models.heat import heat_strip, pieces
+
+        told = {
+            score.word.tokens: (score.value, f"{score.value:.4g} within {score.radius:.4g}") for score in self.scores
+        }
+        return heat_strip(pieces(self.text, told))
 
 
 def profile(
@@ -169,9 +179,8 @@ class Moves:
         used = torch.tensor([[part < len(word.tokens) for part in range(longest)] for word in self.words])
         self.used = used[..., None].to(reader.rows)
         own = [float(torch.linalg.vector_norm(reader.rows[list(word.tokens)])) for word in self.words]
-        if radius is not None and not (math.isfinite(radius) and radius > 0):
-            raise InputError(f"radius must be a number > 0, got {radius}")
-        self.radii = torch.tensor(own if radius is None else [float(radius)] * len(own)).to(reader.rows)
+        given = own if radius is None else [_positive(radius)] * len(own)
+        self.radii = torch.tensor(given, dtype=torch.float64).to(reader.rows)
         if not bool((self.radii > 0).all()):
             zero = self.words[int(self.radii.argmin())].text
             raise InputError(f"the embedding of a word must not be zero, got that of {zero!r}: give a radius")
@@ -182,7 +191,10 @@ class Moves:
         The function has kinks and plateaus at every scale, so that quasi-Newton steps fail: the length of a step is
         what is annealed, and a share of the step before it carries over flat places.
         """
-        begin = torch.randn(self.shape[1:], generator=generator(seed, "moves"), dtype=torch.float64)
+        source = generator(seed, "moves")  # row by row, so that a word does not depend on how long others are
+        begin = torch.stack(
+            [torch.randn(self.shape[2], generator=source, dtype=torch.float64) for _ in range(self.shape[1])]
+        )
         point = self._long(begin.to(self.radii) * self.used, 0.5)  # the same direction for every word
         best, where = torch.full_like(self.radii, -1.0), point.clone()
         before, step = best.clone(), torch.zeros_like(point)
@@ -240,7 +252,7 @@ class Moves:
     def _long(self, moves: Tensor, share: float) -> Tensor:
         """Moves of a length that is a share of their radius; those of length 0 stay."""
         length = torch.linalg.vector_norm(moves, dim=(1, 2), keepdim=True)
-        found: Tensor = moves * (share * self.radii[:, None, None] / length.clamp_min(torch.finfo(moves.dtype).tiny))
+        found: Tensor = moves / length.clamp_min(torch.finfo(moves.dtype).tiny) * (share * self.radii[:, None, None])
         return found
 
     def _inside(self, moves: Tensor) -> Tensor:
@@ -248,3 +260,14 @@ class Moves:
         shrink = self.radii[:, None, None] / length.clamp_min(torch.finfo(moves.dtype).tiny)
         found: Tensor = moves * shrink.clamp_max(1.0)
         return found
+
+
+def _positive(radius: Any) -> float:
+    try:
+        found = math.nan if isinstance(radius, str | bool) else float(radius)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not (math.isfinite(found) and found > 0):
+        got = " ".join(repr(radius).split())[:40]
+        raise InputError(f"radius must be a number > 0, got {got}")
+    return found

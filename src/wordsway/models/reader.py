@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from wordsway.models.model import Model
 
 _ROOM = 3 * 2**29  # bytes that a batch may take
+_SAME = 1e-4  # relative difference that rounding may make
 _TOKENS = 4096  # of a batch without gradients: larger ones are not faster
 
 
@@ -74,8 +77,8 @@ class Reader:
             For a distribution.
         """
         count = len(words)
-        values, slopes = moves.new_zeros(count), torch.zeros_like(moves) if gradient else None
-        apart = moves.new_zeros(count) if self.output.distribution else None
+        values, slopes = self.before.new_zeros(count), torch.zeros_like(moves) if gradient else None
+        apart = self.before.new_zeros(count) if self.output.distribution else None
         order = sorted(range(count), key=lambda place: -words[place].tokens[0])  # those with a long past together
         size = self._fitting(gradient)
         for start in range(0, count, size):
@@ -156,6 +159,8 @@ class Reader:
         if self.output.distribution:
             return network
         body, family = network.base_model, known_family(network.config)
+        if layer is not None and family is None:
+            return skeleton(body, [(body.config, body.config)])  # hooks that give hidden states go with it
         if layer is None or family is None or layer == self.model.layers:
             return body
         blocks = family.blocks(body)
@@ -169,12 +174,29 @@ class Reader:
         from wordsway.models.transformer import prefix_cache
 
         if self._past is None:
-            with torch.no_grad():
-                options = {"attention_mask": self.ones, "use_cache": True}
-                if self.output.name == "next":
-                    options["logits_to_keep"] = 1
-                self._past = self.network(inputs_embeds=self.rows[None], **options).past_key_values
-        return prefix_cache(self._past, count, first)
+            self._past = SimpleNamespace(layers=self._remembered())
+            if self._past.layers and not self._same_from_the_past():
+                self._past.layers = []
+        return prefix_cache(self._past, count, first) if self._past.layers else None
+
+    def _remembered(self) -> list[Any]:
+        """Of each layer that is run its keys and values of all tokens; none where a window has dropped some."""
+        options = {"attention_mask": self.ones, "use_cache": True}
+        if self.output.name == "next":
+            options["logits_to_keep"] = 1
+        with torch.no_grad():
+            past = getattr(self.network(inputs_embeds=self.rows[None], **options), "past_key_values", None)
+        layers = list(takewhile(lambda one: getattr(one, "keys", None) is not None, getattr(past, "layers", ())))
+        return layers if all(one.keys.shape[2] == len(self.rows) for one in layers) else []
+
+    def _same_from_the_past(self) -> bool:
+        """Whether the text itself comes out the same; some models count positions of embeddings from 0 again."""
+        first = len(self.rows) // 2
+        with torch.no_grad():
+            again = self._raw(self.rows[None], first)
+        apart = torch.linalg.vector_norm((again - self._whole).double())
+        size = torch.linalg.vector_norm(self._whole.double())
+        return bool(apart <= size * max(_SAME, 10 * torch.finfo(self._whole.dtype).eps))
 
     def _fitting(self, gradient: bool) -> int:
         """Items of a batch: with gradients all layers keep what they computed, else one at a time does."""
@@ -184,6 +206,8 @@ class Reader:
         layers = self.model.layers if self.output.layer is None else max(self.output.layer, 1)
         layer = 4 * (n * (12 * self.model.d + 4 * wide) + 4 * heads * n * n)
         room = min(_ROOM, memory.available() // 3)
+        if self.output.name == "class" and self.model.causal and getattr(config, "pad_token_id", None) is None:
+            return 1  # such a classifier cannot tell where a text of a batch ends
         if not gradient:
             return max(1, min(_TOKENS // n, room // layer))
         return max(1, min(64, room // (layer * layers)))

@@ -6,6 +6,8 @@ from typing import Any
 
 from torch import nn
 
+_MARK = "_output_capturing_hooks_installed"  # where transformers notes its hooks, which the copy does not have
+
 
 def skeleton(module: nn.Module, instead: Iterable[tuple[Any, Any]] = ()) -> Any:
     """Return a copy of a module in evaluation mode, without hooks and gradient flags, on the same memory.
@@ -27,4 +29,7 @@ def skeleton(module: nn.Module, instead: Iterable[tuple[Any, Any]] = ()) -> Any:
         memo.update({id(table): type(table)() for table in hooks})
     memo.update({id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in module.parameters()})
     memo.update({id(buffer): buffer for buffer in module.buffers()})
-    return copy.deepcopy(module, memo).eval()
+    found = copy.deepcopy(module, memo).eval()
+    for part in found.modules():
+        vars(part).pop(_MARK, None)
+    return found

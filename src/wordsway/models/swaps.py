@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -178,13 +178,18 @@ class _Vocabulary:
         self.splitter, self.text, self.word = splitter, text, word
         self.tokenizer = splitter.tokenizer
         first, last = word.tokens[0], word.tokens[-1] + 1
-        self.before, self.after = list(text.ids[:first]), list(text.ids[last:])
+        read = text.scored[-1].tokens[-1] + 1 if text.cut else len(text.ids)  # what closes a text comes after the rest
+        self.before, self.after = list(text.ids[:first]), list(text.ids[last:read])
         special = splitter.special
         names = {number: name for name, number in self.tokenizer.get_vocab().items() if number < splitter.vocabulary}
         own = set(text.ids[first:last]) if last - first == 1 else set()
         numbers = [number for number in sorted(names) if number not in special and number not in own]
-        self._surfaces = dict(zip(numbers, (one.strip() for one in self._decoded(numbers)), strict=True))
+        surfaces = [one.strip() for one in self._decoded(numbers)]
         shape = _casing(word.text)
+        if casing and shape != "lower" and self._is_blind_to_casing():  # its entries are small: they get capitals
+            surfaces = [_CASES[shape](one) for one in surfaces]
+            shape = "lower" if shape == "mixed" else shape
+        self._surfaces = dict(zip(numbers, surfaces, strict=True))
         self.likely = [
             number
             for number, surface in self._surfaces.items()
@@ -207,13 +212,22 @@ class _Vocabulary:
         kept = []
         for start in range(0, len(tokens), _PORTION):
             some = tokens[start : start + _PORTION]
-            texts = [self.written(token) for token in some]
-            read = self.tokenizer.encode_batch_fast(texts, add_special_tokens=not self.text.framed)
-            for token, encoding in zip(some, read, strict=True):
-                ids = [*self.before, token, *self.after]
-                if encoding.ids[: len(ids)] == ids if self.text.cut else encoding.ids == ids:
-                    kept.append(token)
+            survived = self._read([self.written(token) for token in some], [[token] for token in some])
+            kept += [token for token, same in zip(some, survived, strict=True) if same]
         return kept
+
+    def _is_blind_to_casing(self) -> bool:
+        """Whether the tokenizer reads the same where the word is written small."""
+        word = self.word
+        small = self.text.text[: word.start] + word.text.lower() + self.text.text[word.end :]
+        return self._read([small], [list(self.text.ids[word.tokens[0] : word.tokens[-1] + 1])])[0]
+
+    def _read(self, texts: list[str], inside: list[list[int]]) -> list[bool]:
+        """Whether each text has these tokens in the place of the word, and else those of the text as it is."""
+        encodings = self.tokenizer.encode_batch_fast(texts, add_special_tokens=not self.text.framed)
+        expected = [[*self.before, *tokens, *self.after] for tokens in inside]
+        ends = [len(ids) if self.text.cut else None for ids in expected]
+        return [one.ids[:end] == ids for one, ids, end in zip(encodings, expected, ends, strict=True)]
 
     def _decoded(self, numbers: list[int]) -> list[str]:
         found: list[str] = self.tokenizer.decode_batch([[number] for number in numbers], skip_special_tokens=False)
@@ -300,6 +314,13 @@ class _Surrogate:
         weights = torch.linalg.solve(kernel, (self.targets - mean).double())
         found: Tensor = mean + self.columns @ weights.float()
         return found
+
+
+def _title(word: str) -> str:
+    return word[:1].upper() + word[1:]
+
+
+_CASES: dict[str, Callable[[str], str]] = {"lower": str, "title": _title, "upper": str.upper, "mixed": str}
 
 
 def _casing(word: str) -> str:

@@ -77,12 +77,7 @@ def load(model: Any, tokenizer: Any = None) -> Model:
 
 
 def prefix_cache(past: Any, count: int, first: int) -> Any:
-    """Return keys and values of the tokens before `first` for a batch of `count`, from those of one text.
-
-    None where a layer has forgotten some of them, because it sees a window only.
-    """
-    if any(layer.keys.shape[2] < first for layer in past.layers):
-        return None
+    """Return keys and values of the tokens before `first` for a batch of `count`, from layers that have all tokens."""
     cache = _transformers().DynamicCache()
     for index, layer in enumerate(past.layers):
         kept = (part[:, :, :first].expand(count, -1, -1, -1) for part in (layer.keys, layer.values))

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+import operator
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from wordsway.errors import InputError
 from wordsway.models.splitter import Splitter
 
 _LOG = logging.getLogger(__name__)
-# A letter of a script that is written without spaces, a run of other letters and digits (with an apostrophe inside), or
-# any single sign.
+# Scripts that are written without spaces: each letter is a word
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+(?:['\u2019][^\W{_UNSPACED}]+)*|\S")
+_WITH_MARKS = (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0))  # no marks elsewhere
+_SKIN = "\U0001f3fb-\U0001f3ff"  # colours of the emoji before them
+_JOINERS = "\u200c\u200d"
 _SHOWN = 30  # words that a message lists
 
 
@@ -32,7 +36,7 @@ class Word:
     start, end : int
         Where it stands in the text; both 0 where it does not.
     tokens : tuple of int
-        Places of its tokens among what the model reads.
+        Places of its tokens among what the model reads; where a text is cut, its last word may have others.
     """
 
     position: int | None
@@ -78,8 +82,12 @@ class Text:
     def word(self, position: Any) -> Word:
         """The word at a position, or an error that lists them."""
         words = self.scored
-        if isinstance(position, int) and not isinstance(position, bool) and 0 <= position < len(words):
-            return words[position]
+        try:
+            place = -1 if isinstance(position, bool) else operator.index(position)
+        except TypeError:
+            place = -1
+        if 0 <= place < len(words):
+            return words[place]
         listed = ", ".join(f"{word.position} {word.text}" for word in words[:_SHOWN])
         more = ", ..." if len(words) > _SHOWN else ""
         got = " ".join(repr(position).split())[:40]
@@ -116,9 +124,26 @@ def read_text(splitter: Splitter, text: Any, name: str, *, cut: bool = False, ch
     found = _Tokens(whole, encoding, splitter)
     left, kept = _cut(found, splitter.positions, name, cut, end)
     words = tuple(_words(found, kept, start, end))
+    if left and all(word.special for word in words):
+        raise InputError(
+            f"the {splitter.positions} tokens that {name} reads must have a word, got none: "
+            "shorten what stands around the words"
+        )
     if all(word.special for word in words):
         raise InputError("text must have a word at least, got none: special tokens and blanks do not count")
     return Text(whole, tuple(found.ids[place] for place in kept), words, left, chat)
+
+
+@cache
+def _word() -> re.Pattern[str]:
+    """A letter of a script without spaces, a run of other letters and digits (with apostrophes inside), or any sign.
+
+    Each has the marks that follow it, such as accents; signs may be joined to one, as emoji are.
+    """
+    marks = "".join(char for char in map(chr, _WITH_MARKS) if unicodedata.category(char)[0] == "M") + _SKIN
+    letter = rf"[^\W{_UNSPACED}]"
+    run = rf"{letter}(?:{letter}|[{marks}{_JOINERS}]|['\u2019](?={letter}))*"
+    return re.compile(rf"[{_UNSPACED}][{marks}]*|{run}|\S(?:[{marks}]|\u200d\S)*")
 
 
 class _Tokens:
@@ -163,26 +188,35 @@ def _cut(found: _Tokens, limit: int, name: str, cut: bool, end: int) -> tuple[in
 
 def _words(found: _Tokens, kept: list[int], start: int, end: int) -> Iterator[Word]:
     """Words in order: a token belongs to all words that it touches, and words that share a token are one."""
-    owners = [0] * len(found.text)  # number of the word that each character belongs to, from 1
-    for number, match in enumerate(_WORD.finditer(found.text, start, end), 1):
-        owners[match.start() : match.end()] = [number] * (match.end() - match.start())
+    owners = [0] * (len(found.text) + 1)  # number of the word that each character belongs to, from 1
+    spans = [match.span() for part in _between(found, start, end) for match in _word().finditer(found.text, *part)]
+    for number, (first, last) in enumerate(spans, 1):
+        owners[first:last] = [number] * (last - first)
     position = 0
     groups: list[tuple[set[int], list[int]]] = []
     for place, token in enumerate(kept):
         first, last = found.spans[token]
-        touched = set() if found.special[token] else {owner for owner in owners[first:last] if owner}
+        here = () if found.special[token] else owners[first : max(last, first + 1)]
+        touched = {owner for owner in here if owner}
         if groups and touched & groups[-1][0]:
             groups[-1][0].update(touched)
             groups[-1][1].append(place)
         else:
             groups.append((touched, [place]))
     for touched, places in groups:
-        spans = [found.spans[kept[place]] for place in places]
-        first, last = min(span[0] for span in spans), max(span[1] for span in spans)
-        token = kept[places[0]]
         if touched:
+            first, last = spans[min(touched) - 1][0], spans[max(touched) - 1][1]
             yield Word(position, found.text[first:last], first, last, tuple(places))
             position += 1
         else:
-            shown = found.text[first:last] or found.names[token]
-            yield Word(None, shown, first, last, tuple(places))
+            first, last = found.spans[kept[places[0]]]
+            yield Word(None, found.text[first:last] or found.names[kept[places[0]]], first, last, tuple(places))
+
+
+def _between(found: _Tokens, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts of a text between the special tokens that are typed into it."""
+    for special, (first, last) in zip(found.special, found.spans, strict=True):
+        if special and start <= first < last <= end:
+            yield start, first
+            start = last
+    yield start, end

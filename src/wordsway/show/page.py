@@ -15,8 +15,8 @@ from urllib.parse import quote
 from wordsway.errors import InputError
 from wordsway.show.terminal import number
 
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-_DASH = "\u2013"
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+DASH = "\u2013"
 _LEAST = 0.55  # of a picture's own width: below that its letters are too small, and it scrolls sideways
 # For each verdict its CSS class, its symbol and its words: it can be told without colours.
 _VERDICTS = {
@@ -117,9 +117,9 @@ def page(title: str, lead: str, sections: Sequence[Section], footer: str = "") -
     body = [_summary(sections), *map(_section, sections)] if sections else ["<p>There are no figures yet.</p>"]
     parts = [
         f"{_head(title)}\n<body>",
-        f'<header>\n<h1>{escape(title)}</h1>\n<div class="lead">{_paragraphs(lead)}</div>\n</header>',
+        f'<header>\n<h1>{escape(title)}</h1>\n<div class="lead">{paragraphs(lead)}</div>\n</header>',
         *("<main>", *body, "</main>"),
-        *([f"<footer>{_paragraphs(footer)}</footer>"] if footer.strip() else []),
+        *([f"<footer>{paragraphs(footer)}</footer>"] if footer.strip() else []),
         "</body>\n</html>\n",
     ]
     return "\n".join(parts)
@@ -131,12 +131,12 @@ def page(title: str, lead: str, sections: Sequence[Section], footer: str = "") -
 def _head(title: str) -> str:
     lines = [
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         '<meta name="color-scheme" content="light dark">',
         f"<title>{escape(title)}</title>",
         '<link rel="icon" href="data:,">',  # or else a browser asks the server for one
-        f"<style>{_STYLE}</style>\n</head>",
+        f"<style>{STYLE}</style>\n</head>",
     ]
     return "\n".join(lines)
 
@@ -153,7 +153,7 @@ def _summary(sections: Sequence[Section]) -> str:
         lines.append(
             f'<tr><th scope="row"><a href="#{_anchor(section.name)}">{escape(section.title)}</a></th>'
             f"<td>{_badge(verdict(section.checks))}</td>"
-            f"<td>{f'{held} of {len(section.checks)} hold' if section.checks else _DASH}</td></tr>"
+            f"<td>{f'{held} of {len(section.checks)} hold' if section.checks else DASH}</td></tr>"
         )
     return "\n".join([*lines, "</tbody>\n</table>"])
 
@@ -162,11 +162,11 @@ def _section(section: Section) -> str:
     parts = [
         f'<section id="{_anchor(section.name)}">\n<header>\n<p class="name">{escape(section.name)}</p>',
         f'<h2>{escape(section.title)}</h2>\n<p class="verdict">{_badge(verdict(section.checks))}</p>\n</header>',
-        _paragraphs(section.about),
+        paragraphs(section.about),
         f'<p class="note"><strong>Note:</strong> {escape(section.note)}</p>' if section.note else "",
         _figure(section.picture) if section.picture else "",
         _checks(section.checks),
-        _facts(section.facts),
+        fact_list(section.facts),
         f"<pre><code>{escape(section.command)}</code></pre>" if section.command else "",
         _files(section.files),
         _numbers(section.table, section.title),
@@ -200,7 +200,7 @@ def _checks(checks: Sequence[Check]) -> str:
     return "\n".join(['<ul class="checks">', *items, "</ul>"]) if items else ""
 
 
-def _facts(facts: Sequence[tuple[str, str]]) -> str:
+def fact_list(facts: Sequence[tuple[str, str]]) -> str:
     items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
     return f"<dl>{items}</dl>" if items else ""
 
@@ -246,7 +246,7 @@ def _badge(holds: bool | None) -> str:
     return f'<span class="badge {kind}"><span aria-hidden="true">{symbol}</span> {words}</span>'
 
 
-def _paragraphs(text: str) -> str:
+def paragraphs(text: str) -> str:
     return "\n".join(f"<p>{escape(part.strip())}</p>" for part in re.split(r"\n\s*\n", text) if part.strip())
 
 
@@ -272,7 +272,7 @@ def _is_numeric(values: Sequence[Any]) -> bool:
 
 def _cell(value: Any) -> str:
     if value is None:
-        return _DASH
+        return DASH
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):
@@ -281,7 +281,7 @@ def _cell(value: Any) -> str:
 
 
 # Fonts are those of the reader's machine. Letters keep a contrast of 4.5 or more to what they stand on.
-_STYLE = """
+STYLE = """
 :root {
   color-scheme: light dark;
   --back: #ffffff; --soft: #f4f5f6; --line: #d5dade; --text: #1c2024; --muted: #59626a; --link: #0b57a4;

@@ -1,0 +1,157 @@
+"""Does a model still hear one word when the text gets long? A sentence, and more and more of a review around it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm import tqdm
+
+from wordsway.contexts import check_size, gaussian_context
+from wordsway.errors import InputError
+from wordsway.maps.catalogue import MapOptions, map_named
+from wordsway.models.profile import STEPS, profile
+from wordsway.models.words import Text, Word
+from wordsway.sensitivity import response_sensitivity
+
+if TYPE_CHECKING:
+    from wordsway.models.model import Model
+
+SENTENCE = "I love her smile"
+LENGTHS = (16, 32, 64, 128, 256)
+TEXTS = 3
+MAPS = ("rf", "raf")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Word sensitivity against the length of the context.
+
+    Attributes
+    ----------
+    name : str
+        The model, or a map of the paper at the same sizes.
+    lengths : tuple of int
+        Tokens of the context.
+    values : tuple of tuple of float
+        One for each length and text.
+    """
+
+    name: str
+    lengths: tuple[int, ...]
+    values: tuple[tuple[float, ...], ...]
+
+    @property
+    def mean(self) -> list[float]:
+        return [statistics.fmean(values) for values in self.values]
+
+    @property
+    def deviation(self) -> list[float]:
+        return [statistics.stdev(values) if len(values) > 1 else 0.0 for values in self.values]
+
+    @property
+    def exponent(self) -> float | None:
+        """The slope of log S against log n: -1/2 where one word is forgotten, 0 where it is heard at any length."""
+        if len(self.lengths) < 2:
+            return None
+        return float(np.polyfit(np.log(self.lengths), np.log(self.mean), 1)[0])
+
+    def records(self) -> list[dict[str, Any]]:
+        """Plain values, one record a length."""
+        rows = zip(self.lengths, self.mean, self.deviation, self.values, strict=True)
+        return [
+            {"model": self.name, "n": n, "sensitivity": mean, "deviation": deviation, "texts": len(values)}
+            for n, mean, deviation, values in rows
+        ]
+
+
+def hear(
+    model: Model,
+    lengths: Sequence[int] = LENGTHS,
+    *,
+    sentence: str = SENTENCE,
+    word: int | None = None,
+    texts: int = TEXTS,
+    on: str | int = "last",
+    radius: float | None = None,
+    steps: int = STEPS,
+    seed: int = 0,
+    progress: bool = False,
+) -> Curve:
+    """Return the word sensitivity of a model against the length of the text around a sentence.
+
+    Parameters
+    ----------
+    model
+    lengths
+        Numbers of tokens, special ones included.
+    sentence, word
+        The sentence, and the position of its word that moves; the last one unless told.
+    texts
+        Film reviews whose words stand around it, half before and half after.
+    on, radius, steps, seed
+        As for `Model.profile`; the seed also decides which reviews are taken.
+
+    Notes
+    -----
+    `steps` forward and backward passes for each length and text.
+    """
+    sizes = tuple(sorted({check_size(n, "lengths") for n in lengths}))
+    found = model.read(sentence)
+    chosen = found.scored[-1] if word is None else found.word(word)
+    shortest = len(found.ids)
+    if sizes[0] < shortest:
+        raise InputError(f"lengths must be at least {shortest}, the tokens of the sentence, got {sizes[0]}")
+    if sizes[-1] > model.positions:
+        raise InputError(f"lengths must be at most {model.positions}, which {model.name} reads, got {sizes[-1]}")
+    around = model.review_tokens(check_size(texts, "texts"), min(sizes[-1], model.positions), seed).tolist()
+    opening = _opening(found)
+    values = []
+    for n in tqdm(sizes, desc="lengths", delay=2, leave=False, disable=not progress):
+        row = []
+        for number, tokens in enumerate(around):
+            text, moved = _grown(found, chosen, tokens[opening:], n)
+            row.append(profile(model, text, [moved], on, radius, steps=steps, seed=seed + number).scores[0].value)
+        values.append(tuple(row))
+    return Curve(model.name, sizes, tuple(values))
+
+
+def map_curves(lengths: Sequence[int], d: int, texts: int = TEXTS, seed: int = 0) -> list[Curve]:
+    """The same for random features and random attention, at Gaussian contexts of the same sizes."""
+    curves = []
+    for name in MAPS:
+        named = map_named(name)
+        values = []
+        for n in sorted(set(lengths)):
+            row = []
+            for number in range(seed, seed + texts):
+                response = named.respond(gaussian_context(n, d, number), 0, MapOptions(), number)
+                row.append(response_sensitivity(response, 0, ceiling=None, seed=number).value)
+            values.append(tuple(row))
+        curves.append(Curve(name, tuple(sorted(set(lengths))), tuple(values)))
+    return curves
+
+
+def _opening(text: Text) -> int:
+    """How many special tokens open a text."""
+    return next(place for place, word in enumerate(text.words) if not word.special)
+
+
+def _grown(text: Text, word: Word, around: list[int], n: int) -> tuple[Text, Word]:
+    """The sentence with tokens of another text before and after it, n in all, and its word at its new place."""
+    opening = _opening(text)
+    closing = opening + sum(len(one.tokens) for one in text.words[opening:] if not one.special)
+    extra = n - len(text.ids)
+    before = extra // 2
+    ids = [
+        *text.ids[:opening],
+        *around[:before],
+        *text.ids[opening:closing],
+        *around[before:extra],
+        *text.ids[closing:],
+    ]
+    moved = Word(word.position, word.text, word.start, word.end, tuple(place + before for place in word.tokens))
+    return Text(text.text, tuple(ids), (moved,)), moved

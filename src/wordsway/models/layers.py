@@ -1,0 +1,287 @@
+"""What a perturbation that attracts attention does, layer by layer, and where words look before and after it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from wordsway.contexts import check_size
+from wordsway.errors import InputError
+from wordsway.maps import Attention
+from wordsway.maps.attention import NAMES
+from wordsway.models.families import family_of
+from wordsway.models.skeleton import skeleton
+from wordsway.models.words import Text, Word
+from wordsway.seeds import generator
+from wordsway.sensitivity import Effort, Sensitivity, word_sensitivity
+from wordsway.smoothness.heads import factors
+
+if TYPE_CHECKING:
+    from wordsway.models.model import Model
+
+DRAWS = 8
+_THRIFTY = Effort(power=3, sift=4, keep=1, polish=20, tolerance=1e-4)
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionScores:
+    """Where words look, in one layer.
+
+    Attributes
+    ----------
+    model : str
+    text : Text
+    layer : int
+    scores : Tensor (heads, n, n)
+        How much each token (row) looks at each other (column); rows sum to 1.
+    """
+
+    model: str
+    text: Text
+    layer: int
+    scores: Tensor
+
+    def mean(self) -> tuple[list[str], Tensor]:
+        """The scores averaged over heads, among the words of the text: their names, and (words, words).
+
+        Tokens of one word are taken together: a word looks as its tokens do on average, and is looked at as much as all
+        of them. Special tokens are left out, so that rows sum to less than 1.
+        """
+        words = self.text.scored
+        average = self.scores.mean(0)
+        columns = torch.stack([average[:, list(word.tokens)].sum(1) for word in words], 1)
+        rows = torch.stack([columns[list(word.tokens)].mean(0) for word in words])
+        return [word.text for word in words], rows
+
+    def to_dict(self) -> dict[str, Any]:
+        names, scores = self.mean()
+        return {"model": self.model, "layer": self.layer, "words": names, "scores": scores.tolist()}
+
+
+@dataclass(frozen=True, eq=False)
+class LayerChanges:
+    """Relative change of the hidden state after every layer, when one word moves in what the first layer reads.
+
+    Attributes
+    ----------
+    model : str
+    text : Text
+    word : Word
+    norm : float
+        Length of the perturbation.
+    attracting : Tensor (layers + 1,)
+        Of the perturbation that attracts attention; entry 0 is the change of the input itself.
+    noise : Tensor (draws, layers + 1)
+        Of Gaussian noise of the same length.
+    before, after : Tensor (heads, n, n)
+        Where tokens look in the first layer, without and with the attracting perturbation.
+    delta : Tensor (tokens, d)
+        The attracting perturbation.
+    """
+
+    model: str
+    text: Text
+    word: Word
+    norm: float
+    attracting: Tensor
+    noise: Tensor
+    before: Tensor
+    after: Tensor
+    delta: Tensor
+
+    def looked_at(self, head: int | None = None) -> tuple[float, float]:
+        """How much other tokens look at the word on average, before and after; over all heads unless one is named."""
+        own = list(self.word.tokens)
+        others = [place for place in range(self.before.shape[-1]) if place not in own]
+        chosen = [scores if head is None else scores[head : head + 1] for scores in (self.before, self.after)]
+        before, after = (float(scores[:, others][:, :, own].sum(2).mean()) for scores in chosen)
+        return before, after
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        before, after = self.looked_at()
+        return {
+            "model": self.model,
+            "position": self.word.position,
+            "word": self.word.text,
+            "norm": self.norm,
+            "attracting": self.attracting.tolist(),
+            "noise": self.noise.mean(0).tolist(),
+            "noise_deviation": (self.noise.std(0) if len(self.noise) > 1 else 0 * self.noise[0]).tolist(),
+            "looked_at_before": before,
+            "looked_at_after": after,
+        }
+
+
+def layer_changes(
+    model: Model,
+    text: Text,
+    word: Word,
+    norm: float | None = None,
+    head: int | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> LayerChanges:
+    """Perturb a word in what the first layer reads; see `Model.layer_changes`."""
+    count = check_size(draws, "draws")
+    layer = model.attention(0)
+    stack = _Stack(model, text)
+    own = stack.rows[list(word.tokens)]
+    length = float(torch.linalg.vector_norm(own)) if norm is None else float(norm)
+    if not (math.isfinite(length) and length > 0):
+        raise InputError(f"norm must be a number > 0, got {norm}")
+    direction = attracting_direction(layer, stack.read(stack.rows), stack.scale(), _heads(layer, head))
+    pull = direction.to(own).expand_as(own)
+    noise = torch.randn(count, *own.shape, generator=generator(seed, "noise"), dtype=torch.float64).to(own)
+    moves = torch.cat([pull[None], -pull[None], noise])
+    moves = moves * (length / torch.linalg.vector_norm(moves, dim=(1, 2), keepdim=True))
+    changes = torch.stack([stack.changes(word, move) for move in moves])
+    best = int(changes[:2, 1:].mean(1).argmax())
+    before, after = (layer.pattern(stack.read(rows)) for rows in (stack.rows, stack.moved(word, moves[best])))
+    return LayerChanges(model.name, text, word, length, changes[best], changes[2:], before, after, moves[best])
+
+
+def _heads(layer: Attention, head: int | None) -> Sequence[int]:
+    if head is not None and not 0 <= head < layer.heads:
+        raise InputError(f"head must be from 0 to {layer.heads - 1}, got {head}")
+    return range(layer.heads) if head is None else [head]
+
+
+def attracting_direction(
+    layer: Attention, rows: Tensor, scale: Tensor | None = None, heads: Sequence[int] | None = None
+) -> Tensor:
+    """The direction in which a word attracts the attention of the others, (d,), of length 1.
+
+    For each head the right singular vector of Q^T K with the largest singular value, with the sign that raises the
+    mean score that the rows give to the word; then the mean over heads, all unless told. `scale` is what a norm before
+    the layer multiplies rows by. O(d q^2) for a head of q rows.
+    """
+    total = torch.zeros(rows.shape[-1], dtype=torch.float64)
+    middle = rows.double().mean(0)
+    for head in range(layer.heads) if heads is None else heads:
+        queries, keys = factors(layer, head)
+        if scale is not None:
+            queries, keys = queries * scale.double(), keys * scale.double()
+        corner = torch.linalg.qr(queries.mT).R @ keys  # q d, with the singular values and right vectors of Q^T K
+        vector = torch.linalg.svd(corner, full_matrices=False)[2][0]
+        bias = layer.bias("query")
+        query = factors(layer, head)[0] @ middle
+        if bias is not None:
+            query = query + bias.double().reshape(layer.heads, -1)[head]
+        total += vector if float(query @ (keys @ vector)) >= 0 else -vector
+    size: Tensor = torch.linalg.vector_norm(total)
+    return total / size
+
+
+def attention_scores(model: Model, text: Text, layer: int = 0) -> AttentionScores:
+    """Where words look in a layer; see `Model.attention_scores`."""
+    attention = model.attention(layer)
+    rows = model.layer_inputs([list(text.ids)], layer)[0]
+    return AttentionScores(model.name, text, int(layer), attention.pattern(rows))
+
+
+def head_sensitivities(
+    model: Model, text: Text, word: Word, radius: float | None = None, seed: int = 0
+) -> tuple[Sensitivity, ...]:
+    """Word sensitivity of each head of the first layer; see `Model.head_sensitivities`."""
+    layer = model.attention(0)
+    rows = model.layer_inputs([list(text.ids)], 0)[0].double()
+    places = list(word.tokens)
+    reach = float(torch.linalg.vector_norm(rows[places[0]])) if radius is None else radius
+    moved = places[0] if len(places) == 1 else places
+    return tuple(
+        word_sensitivity(
+            one_head(layer, head),
+            rows,
+            moved,
+            reach,
+            together=len(places) > 1,
+            ceiling=None,
+            seed=seed,
+            effort=_THRIFTY,
+        )
+        for head in range(layer.heads)
+    )
+
+
+def one_head(layer: Attention, head: int) -> Attention:
+    """A head on its own, as attention with its part of the weights and without an output."""
+    parts: dict[str, Any] = {}
+    shared = head // (layer.heads // layer.key_heads)
+    for name, own, count in (("query", head, layer.heads), *((one, shared, layer.key_heads) for one in NAMES[1:])):
+        for key, rows in ((name, layer.weight(name)), (f"{name}_bias", layer.bias(name))):
+            size = 0 if rows is None else len(rows) // count
+            parts[key] = None if rows is None else rows[own * size : (own + 1) * size].double()
+    return Attention(**parts, causal=layer.causal, score=layer.score.name, rotary=layer.rotary)
+
+
+class _Stack:
+    """The layers of a model over rows that are given, without what makes rows of words."""
+
+    def __init__(self, model: Model, text: Text) -> None:
+        self.model, self.body = model, model.network.base_model
+        self.family = family_of(model.network.config)
+        self.ids = torch.tensor([text.ids], device=next(self.body.parameters()).device)
+        self.states = self._run(None)
+        self.rows = self.states[0]
+
+    def read(self, rows: Tensor) -> Tensor:
+        """What the attention of the first layer reads: rows after the norm that it has first, if any."""
+        if self.family.last is None:
+            return rows
+        with torch.no_grad():
+            normed: Tensor = self.family.norm(self.body, 0)(rows)
+        return normed
+
+    def scale(self) -> Tensor | None:
+        """What that norm multiplies rows by."""
+        return None if self.family.last is None else self.family.norm(self.body, 0).weight
+
+    def moved(self, word: Word, move: Tensor) -> Tensor:
+        rows = self.rows.clone()
+        rows[list(word.tokens)] += move
+        return rows
+
+    def changes(self, word: Word, move: Tensor) -> Tensor:
+        """Relative changes of the input and of the hidden state after each layer."""
+        pairs = zip(self._run(self.moved(word, move)), self.states, strict=True)
+        return torch.stack([torch.linalg.vector_norm(now - old) / torch.linalg.vector_norm(old) for now, old in pairs])
+
+    def _run(self, rows: Tensor | None) -> list[Tensor]:
+        """What each layer reads and the last one gives, (n, d) each; for the text itself where no rows are given."""
+        instead: list[tuple[Any, Any]] = [(self.body.config, self.body.config)]
+        words: dict[str, Any] = {"input_ids": self.ids}
+        if rows is not None and self.family.embeddings is not None:
+            instead.append((self.family.embeddings(self.body), _Given(rows)))
+        elif rows is not None:  # they differ from embeddings by what is added to those
+            words = {"inputs_embeds": self.body.get_input_embeddings()(self.ids) + (rows - self.rows)}
+        body = skeleton(self.body, instead)  # a copy of the modules: what is hooked to it goes with it
+        seen: list[Tensor] = []
+        for block in self.family.blocks(body):
+            block.register_forward_pre_hook(lambda _, given, named: seen.append(_first(given, named)), with_kwargs=True)
+        options = {"use_cache": False} if self.model.causal else {}
+        with torch.no_grad():
+            last = body(**words, attention_mask=torch.ones_like(self.ids), **options)[0]
+        return [state[0] for state in (*seen, last)]
+
+
+def _first(given: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+    """The rows that a layer is called with."""
+    rows: Tensor = given[0] if given else named["hidden_states"]
+    return rows
+
+
+class _Given(nn.Module):
+    """Stands for the module that makes rows of words, and gives rows that are known."""
+
+    def __init__(self, rows: Tensor) -> None:
+        super().__init__()
+        self.given = rows[None]
+
+    def forward(self, *_: Any, **__: Any) -> Tensor:
+        return self.given

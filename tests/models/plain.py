@@ -1,0 +1,102 @@
+"""What networks give for embeddings, by plain passes through the whole of them: the twin of `Reader`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import wordsway as ws
+from models import small_transformers as small
+from models import tiny
+from wordsway.models.outputs import output_named
+from wordsway.models.reader import Reader
+from wordsway.models.words import Word
+
+DISTRIBUTIONS = ("next", "class")
+
+
+def output(network: Any, rows: Tensor, on: str | int) -> Tensor:
+    """The output for one text of embeddings (n, e): rows, a row of length 1, or probabilities."""
+    with torch.no_grad():
+        if on in DISTRIBUTIONS:
+            logits: Tensor = network(inputs_embeds=rows[None]).logits[0]
+            return (logits[-1] if on == "next" else logits).softmax(-1)
+        given = network.base_model(inputs_embeds=rows[None], output_hidden_states=True)
+        if isinstance(on, int):
+            found: Tensor = given.hidden_states[on][0]
+            return found
+        last: Tensor = given[0][0]
+        if on == "last":
+            return last
+        mean: Tensor = last.mean(0)
+        return mean.div(mean.norm())
+
+
+def change(network: Any, before: Tensor, rows: Tensor, on: str | int) -> float:
+    """How far the output for `rows` is from that for `before`."""
+    return distance(output(network, before, on), output(network, rows, on), on)
+
+
+def distance(before: Tensor, now: Tensor, on: str | int) -> float:
+    """The total variation of probabilities, or the relative change of anything else."""
+    if on in DISTRIBUTIONS:
+        return float((now - before).abs().sum() / 2)
+    return float((now - before).norm() / before.norm())
+
+
+def outputs(network: Any) -> list[str | int]:
+    """All that a network has, with the first, a middle and the last layer."""
+    kind = type(network).__name__
+    found: list[str | int] = ["last", "pooled", 0, 1, network.config.num_hidden_layers]
+    if kind.endswith(("ForCausalLM", "LMHeadModel")):
+        found.append("next")
+    return [*found, "class"] if kind.endswith("ForSequenceClassification") else found
+
+
+def make(config: str, kind: str, **options: Any) -> Any:
+    """Any network of transformers by the names of its classes, with random parameters everywhere, in float64."""
+    import transformers
+
+    settings = getattr(transformers, config)(**{"vocab_size": small.VOCABULARY, **options})
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = getattr(transformers, kind)(settings).eval()
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter.normal_(std=0.3)
+    return network.double()
+
+
+def reader(network: Any, ids: Sequence[int], on: str | int) -> Reader:
+    model = ws.load(network)
+    return Reader(model, ids, output_named(on, model.layers, model.network, model.name))
+
+
+def words(n: int) -> list[Word]:
+    """Words for n tokens: one a token, but for the last two."""
+    single = [Word(k, "one", 0, 0, (k,)) for k in range(n - 2)]
+    return [*single, Word(n - 2, "two", 0, 0, (n - 2, n - 1))]
+
+
+def moved(rows: Tensor, word: Word, move: Tensor) -> Tensor:
+    """Embeddings (n, e) with one word moved by the first rows of (m, e)."""
+    found = rows.clone()
+    for part, place in enumerate(word.tokens):
+        found[place] += move[part]
+    return found
+
+
+def random_moves(count: int, rows: Tensor, seed: int = 1) -> Tensor:
+    source = torch.Generator().manual_seed(seed)
+    return torch.randn(count, 2, rows.shape[1], dtype=torch.float64, generator=source).to(rows)
+
+
+def with_words(
+    name: str, folder: Path, pieces: Sequence[str] = tiny.PIECES, template: str = "[CLS] $A [SEP]", **options: Any
+) -> ws.Model:
+    """A small transformer that reads texts with a small WordPiece tokenizer."""
+    tokenizer = tiny.write_tokenizer(folder, list(pieces), template)
+    network = small.make(name, vocab_size=tokenizer.get_vocab_size(), **options)
+    return ws.load(network, tokenizer=tokenizer)

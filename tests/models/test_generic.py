@@ -1,0 +1,174 @@
+"""Networks of families that are not known: what is found out about them, and words that move inside them."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import wordsway as ws
+from models import plain, tiny
+from models import small_transformers as small
+from wordsway.errors import InputError
+from wordsway.models.generic import positions_of, sees_the_past_only
+from wordsway.models.outputs import output_named
+from wordsway.models.reader import Reader
+
+LAYERS = 3
+N = 7
+_SIZES = {"num_hidden_layers": LAYERS, "hidden_size": 24, "num_attention_heads": 3, "max_position_embeddings": 40}
+_SHORT = {"n_layer": LAYERS, "n_head": 3}
+_OPT = {**_SIZES, "ffn_dim": 20, "word_embed_proj_dim": 16}
+_SIZES |= {"intermediate_size": 20}
+
+# configuration, class, options, whether it is a decoder, tokens that it reads, entries of an embedding
+OTHERS: dict[str, tuple[str, str, dict[str, Any], bool, int, int]] = {
+    "opt": ("OPTConfig", "OPTForCausalLM", _OPT, True, 40, 16),
+    "gpt-neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM", _SIZES, True, 40, 24),
+    "bloom": ("BloomConfig", "BloomForCausalLM", {**_SHORT, "hidden_size": 24}, True, 2**20, 24),
+    "gemma3": (
+        "Gemma3TextConfig",
+        "Gemma3ForCausalLM",
+        {**_SIZES, "num_key_value_heads": 3, "head_dim": 8, "sliding_window": 4},
+        True,
+        40,
+        24,
+    ),
+    "electra": ("ElectraConfig", "ElectraModel", {**_SIZES, "embedding_size": 16}, False, 40, 16),
+    "electra-classifier": (
+        "ElectraConfig",
+        "ElectraForSequenceClassification",
+        {**_SIZES, "embedding_size": 16},
+        False,
+        40,
+        16,
+    ),
+    "albert": ("AlbertConfig", "AlbertModel", {**_SIZES, "embedding_size": 16}, False, 40, 16),
+    "data2vec": ("Data2VecTextConfig", "Data2VecTextModel", _SIZES, False, 38, 24),
+    "xlm": (
+        "XLMConfig",
+        "XLMModel",
+        {"emb_dim": 24, "n_layers": LAYERS, "n_heads": 3, "max_position_embeddings": 40},
+        False,
+        40,
+        24,
+    ),
+}
+
+
+def _make(name: str, **options: Any) -> Any:
+    config, kind, given, *_ = OTHERS[name]
+    return plain.make(config, kind, **given, **options)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_found_out(name: str) -> None:
+    _, _, _, causal, positions, _ = OTHERS[name]
+    network = _make(name)
+    body = network.base_model
+    assert positions_of(body) == positions
+    assert sees_the_past_only(body) == causal
+    model = ws.load(network)
+    assert (model.causal, model.positions, model.d, model.layers) == (causal, positions, 24, LAYERS)
+    assert model.vocabulary == small.VOCABULARY
+
+
+@pytest.mark.parametrize("name", ["bert", "bert-decoder", "roberta", "distilbert", "gpt2", "llama", "mistral", "qwen2"])
+def test_what_is_found_out_is_what_families_know(name: str) -> None:
+    network = small.make(name)
+    model = ws.load(network)
+    assert sees_the_past_only(network.base_model) == model.causal
+    assert positions_of(network.base_model) == model.positions
+
+
+@pytest.mark.parametrize("vocabulary", [1, 2, 4])
+def test_a_small_vocabulary_says_as_much(vocabulary: int) -> None:
+    for name in ("bert", "gpt2"):
+        network = small.make(name, vocab_size=vocabulary, pad_token_id=0)
+        assert sees_the_past_only(network.base_model) == small.SMALL[name].causal
+
+
+def test_as_many_positions_are_read_as_are_said(tmp_path: Path) -> None:
+    network = _make("data2vec", vocab_size=200)
+    model = ws.load(network, tokenizer=tiny.write_tokenizer(tmp_path, tiny.PIECES))
+    assert len(model.profile("a " * 36, [0], mode="fast", steps=1).scores) == 1
+    with pytest.raises(InputError, match="at most 38 tokens"):
+        model.read("a " * 37)
+
+
+def test_a_model_that_says_nothing_has_no_limit() -> None:
+    body = nn.Module()
+    for said in (None, 0, -1):
+        body.config = type("Config", (), {"max_position_embeddings": said})()
+        assert positions_of(body) == 2**20
+
+
+# Words that move
+
+
+@pytest.mark.parametrize(
+    ("name", "together"), [(name, together) for name, one in OTHERS.items() for together in {True, not one[3]}]
+)
+def test_changes_are_those_of_plain_passes(name: str, together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not together:
+        monkeypatch.setattr(Reader, "_fitting", lambda self, gradient: 1)
+    network = _make(name)
+    ids = small.tokens(1, N)[0].tolist()
+    words = plain.words(N)
+    for on in plain.outputs(network):
+        reader = plain.reader(network, ids, on)
+        assert reader.rows.shape == (N, OTHERS[name][5])
+        moves = plain.random_moves(len(words), reader.rows)
+        values, slopes, _ = reader.changes(words, moves, gradient=True)
+        for place, word in enumerate(words):
+            rows = plain.moved(reader.rows, word, moves[place])
+            assert float(values[place]) == pytest.approx(plain.change(network, reader.rows, rows, on), rel=1e-9)
+        assert slopes is not None
+        assert bool(slopes[:, 0].abs().amax(1).gt(0).all()) or name == "gemma3"  # whose window ends
+
+
+def test_a_network_that_was_asked_for_hidden_states_before_is_read_right() -> None:
+    """transformers leaves hooks on it then, which copies do not have."""
+    network = _make("albert")
+    ids = small.tokens(1, N)[0].tolist()
+    with torch.no_grad():
+        states = network(torch.tensor([ids]), output_hidden_states=True).hidden_states
+    model = ws.load(network)
+    hooks = [len(part._forward_hooks) for part in model.network.modules()]
+    for layer, state in enumerate(states):
+        before = Reader(model, ids, output_named(layer, model.layers, model.network, "small")).before
+        torch.testing.assert_close(before, state[0], rtol=1e-12, atol=1e-12)
+    assert [len(part._forward_hooks) for part in model.network.modules()] == hooks == [0] * len(hooks)
+
+
+@pytest.mark.parametrize(("name", "kept"), [("opt", True), ("gpt-neox", True), ("bloom", True), ("gemma3", False)])
+def test_decoders_keep_what_comes_before_where_they_can(name: str, kept: bool) -> None:
+    network = _make(name)
+    reader = plain.reader(network, small.tokens(1, N)[0].tolist(), "last")
+    words, moves = plain.words(N)[4:6], plain.random_moves(2, reader.rows)
+    reader.changes(words, moves)
+    lengths: list[int] = []
+    reader.network.register_forward_pre_hook(
+        lambda _, given, named: lengths.append(named["inputs_embeds"].shape[1]), with_kwargs=True
+    )
+    reader.changes(words, moves)
+    assert lengths == [N - 4 if kept else N]
+
+
+def test_texts_are_profiled_and_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    network = _make("albert", vocab_size=200)
+    model = ws.load(network, tokenizer=tiny.write_tokenizer(tmp_path, tiny.PIECES))
+    with caplog.at_level(logging.WARNING):
+        found = model.profile("the film was boring", steps=3)
+        swapped = model.swaps("the film was long", 1, exhaustive=True)
+    assert not caplog.records
+    for score in found.scores:
+        rows = network.get_input_embeddings().weight.detach()[list(found.text.ids)]
+        moved = plain.moved(rows, score.word, score.delta)
+        assert score.value == pytest.approx(plain.change(network, rows, moved, "last"), rel=1e-9)
+    assert {"the", "was", "and"} <= {
+        swap.word for swap in model.swaps("the film was long", 3, top=99, whole=False).swaps
+    }
+    assert swapped.exhaustive

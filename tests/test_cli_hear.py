@@ -1,0 +1,56 @@
+"""The command hear: curves of models and maps, and mistakes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from wordsway.cli import main
+
+QUICK = ["hear", "--lengths", "8", "16", "--texts", "2", "--steps", "2"]
+
+
+def _run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    out, error = capsys.readouterr()
+    return int(end.value.code or 0), out, error
+
+
+def test_one_object_a_length(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = _run([*QUICK, "--json"], capsys)
+    assert code == 0
+    records = [json.loads(line) for line in out.splitlines()]
+    assert [(one["model"], one["n"]) for one in records] == [
+        (name, n) for name in ("minilm", "rf", "raf") for n in (8, 16)
+    ]
+    assert all(one["texts"] == 2 and one["sensitivity"] > 0 and one["on"] == "last" for one in records)
+
+
+def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = _run([*QUICK, "--no-maps", "--model", "minilm", "--model", "gpt2-random"], capsys)
+    assert code == 0
+    assert "word sensitivity against the length of the context, on last" in out
+    assert "gpt2-random" in out
+    assert "exponent" in out
+    assert "rf" not in out.replace("perf", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["hear", "--lengths", "0"], "lengths must be an integer >= 1, got 0"),
+        (["hear", "--lengths", "600"], "lengths must be at most 512, which minilm reads, got 600"),
+        (["hear", "--lengths", "4"], "lengths must be at least 6"),
+        (["hear", "--model", "minilmm"], "did you mean 'minilm'"),
+        ([*QUICK, "--on", "next"], "next needs a model that predicts the next token, got minilm"),
+        ([*QUICK, "--word", "9"], "word must be a position from 0 to 3, got 9"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, error = _run(arguments, capsys)
+    assert code == 1
+    assert out == ""
+    assert words in error
+    assert error.count("\n") == 1
