@@ -65,8 +65,7 @@ def _tokens(model: Model, answer: str) -> set[int]:
     """The tokens that an answer can begin with."""
     if not answer.strip():
         raise InputError(f"answers must be words, got {answer!r}")
-    splitter = model.splitter
-    assert splitter is not None  # it has read the prompts
+    tokenizer = model.texts.tokenizer
     forms = {form for word in (answer, answer.lower()) for form in (word, " " + word)}
-    read = [splitter.tokenizer.encode(form, add_special_tokens=False).ids for form in forms]
-    return {ids[0] for ids in read if ids and splitter.tokenizer.decode(ids[:1]).strip()}
+    read = [tokenizer.encode(form, add_special_tokens=False).ids for form in forms]
+    return {ids[0] for ids in read if ids and tokenizer.decode(ids[:1]).strip()}

@@ -114,9 +114,7 @@ def swaps(
     wanted, limit = check_size(top, "top"), check_size(checks, "checks")
     with Meter() as meter:
         place = _Place(model, text, word, output_named(on, model.layers, model.network, model.name))
-        splitter = model.splitter
-        assert splitter is not None  # it has read the text
-        vocabulary = _Vocabulary(splitter, text, word, whole, casing)
+        vocabulary = _Vocabulary(model.texts, text, word, whole, casing)
         everything = exhaustive or compare
         allowed = vocabulary.surviving(vocabulary.likely) if everything else None
         search = _Search(place, vocabulary)
