@@ -6,9 +6,12 @@ import importlib.util
 import json
 import os
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from wordsway.models.offline import OfflineFile
 
 Json = Annotated[bool, typer.Option("--json", help="one JSON object a line, for each model")]
 
@@ -42,7 +45,6 @@ def listed() -> list[Entry]:
     """The offline models, and last what else may be named. Nothing is loaded: files are only looked for."""
     from wordsway.models import offline
     from wordsway.models.families import FAMILIES
-    from wordsway.models.offline import OfflineFile
 
     known: tuple[tuple[str, str, str, OfflineFile, tuple[str, ...]], ...] = (
         ("minilm", "all-MiniLM-L6-v2, an encoder of sentences: 6 layers, d = 384", "bert", offline.WEIGHTS, ()),
@@ -65,12 +67,11 @@ def listed() -> list[Entry]:
     return [*entries, Entry(None, about, tuple(FAMILIES), install is None, install, hub)]
 
 
-def _missing(file: object, packages: tuple[str, ...]) -> str | None:
+def _missing(file: OfflineFile, packages: tuple[str, ...]) -> str | None:
     """The command that installs what a model lacks, or None."""
     from wordsway.errors import InputError, MissingExtra
     from wordsway.models import offline
 
-    assert isinstance(file, offline.OfflineFile)
     try:
         offline.locate(file)
     except MissingExtra:

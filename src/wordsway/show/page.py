@@ -15,7 +15,7 @@ from urllib.parse import quote
 from wordsway.errors import InputError
 from wordsway.show.terminal import number
 
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 DASH = "\u2013"
 _LEAST = 0.55  # of a picture's own width: below that its letters are too small, and it scrolls sideways
 # For each verdict its CSS class, its symbol and its words: it can be told without colours.
@@ -115,9 +115,14 @@ def page(title: str, lead: str, sections: Sequence[Section], footer: str = "") -
     if twice:
         raise InputError(f"names of sections must differ in letters, digits or ._-, got {twice[0]} twice; rename one")
     body = [_summary(sections), *map(_section, sections)] if sections else ["<p>There are no figures yet.</p>"]
+    return document(title, f'<div class="lead">{paragraphs(lead)}</div>', body, footer)
+
+
+def document(title: str, lead: str, body: Sequence[str], footer: str, style: str = "") -> str:
+    """A whole page: its head, the title with HTML below it, parts of HTML, small print, and what `style` adds."""
     parts = [
-        f"{_head(title)}\n<body>",
-        f'<header>\n<h1>{escape(title)}</h1>\n<div class="lead">{paragraphs(lead)}</div>\n</header>',
+        f"{_head(title, style)}\n<body>",
+        f"<header>\n<h1>{escape(title)}</h1>\n{lead}\n</header>",
         *("<main>", *body, "</main>"),
         *([f"<footer>{paragraphs(footer)}</footer>"] if footer.strip() else []),
         "</body>\n</html>\n",
@@ -128,15 +133,15 @@ def page(title: str, lead: str, sections: Sequence[Section], footer: str = "") -
 # Parts
 
 
-def _head(title: str) -> str:
+def _head(title: str, more: str) -> str:
     lines = [
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         '<meta name="color-scheme" content="light dark">',
         f"<title>{escape(title)}</title>",
         '<link rel="icon" href="data:,">',  # or else a browser asks the server for one
-        f"<style>{STYLE}</style>\n</head>",
+        f"<style>{_STYLE}{more}</style>\n</head>",
     ]
     return "\n".join(lines)
 
@@ -281,7 +286,7 @@ def _cell(value: Any) -> str:
 
 
 # Fonts are those of the reader's machine. Letters keep a contrast of 4.5 or more to what they stand on.
-STYLE = """
+_STYLE = """
 :root {
   color-scheme: light dark;
   --back: #ffffff; --soft: #f4f5f6; --line: #d5dade; --text: #1c2024; --muted: #59626a; --link: #0b57a4;

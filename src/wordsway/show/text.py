@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from wordsway.models.heat import Piece, heat_strip
-from wordsway.show.page import DASH, POLICY, STYLE, fact_list, paragraphs
+from wordsway.show.page import DASH, document, fact_list, paragraphs
 from wordsway.show.terminal import number
 
 __all__ = ["Piece", "Replacements", "WordRow", "heat_strip", "text_page"]
@@ -81,28 +81,8 @@ def text_page(
         _replacements(replacements),
         _layers(layers, layers_of),
     ]
-    parts = [
-        f"{_head(title)}\n<body>",
-        f'<header>\n<h1>{escape(title)}</h1>\n<div class="lead">{paragraphs(lead)}</div>',
-        f"{fact_list(facts)}\n</header>",
-        *("<main>", *filter(None, body), "</main>"),
-        *([f"<footer>{paragraphs(footer)}</footer>"] if footer.strip() else []),
-        "</body>\n</html>\n",
-    ]
-    return "\n".join(parts)
-
-
-def _head(title: str) -> str:
-    lines = [
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta name="color-scheme" content="light dark">',
-        f"<title>{escape(title)}</title>",
-        '<link rel="icon" href="data:,">',  # or else a browser asks the server for one
-        f"<style>{STYLE}{_MORE}</style>\n</head>",
-    ]
-    return "\n".join(lines)
+    above = f'<div class="lead">{paragraphs(lead)}</div>\n{fact_list(facts)}'
+    return document(title, above, [part for part in body if part], footer, _MORE)
 
 
 def _words(words: Sequence[WordRow]) -> str:
