@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from lab import trials
 from wordsway.errors import InputError, WordswayError
-from wordsway.lab import Scope, Store, executors, run
+from wordsway.lab import Scope, Store, executors, run, runner
 from wordsway.lab.store import DONE, FAILED, StoreError
 
 
@@ -244,6 +245,41 @@ def test_an_executor_that_is_shut_down_meanwhile_is_one_line_and_nothing_is_reco
     with pytest.raises(WordswayError, match=said):
         run(trials.experiment(trials=10), path, Closing(1))
     assert [row["state"] for row in trials.stored(path)] == [DONE] * 3
+
+
+def test_a_place_that_goes_away_without_a_word_is_one_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A future whose outcome is lost on the way never ends."""
+    monkeypatch.setattr(runner, "_LISTEN", 0.01)
+    asked: list[int] = []
+
+    class Silent(Immediate):
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            return Future() if self.count == 6 else super().submit(fn, *args, **kwargs)
+
+    def gone() -> bool:
+        asked.append(trials.count(path))
+        return len(asked) == 3
+
+    lost = executors.Place("there", 1, lambda _: nullcontext(Silent(1)), gone=gone)
+    said = r"^there takes no more trials \(the connection is lost\): run it again with a new one$"
+    with pytest.raises(WordswayError, match=said):
+        run(trials.experiment(trials=10), path, lost)
+    assert asked == [6, 6, 6]
+    assert {row["state"] for row in trials.stored(path)} == {DONE}
+
+
+def test_a_place_that_takes_nothing_since_it_has_gone_is_one_line(path: Path) -> None:
+    class Closed(Executor):
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            raise ValueError("closed")
+
+    def place(gone: bool) -> executors.Place:
+        return executors.Place("there", 1, lambda _: nullcontext(Closed()), gone=lambda: gone)
+
+    with pytest.raises(WordswayError, match=r"^there takes no more trials \(ValueError: closed\)"):
+        run(trials.experiment(), path, place(True))
+    with pytest.raises(ValueError, match="closed"):
+        run(trials.experiment(), path, place(False))
 
 
 def test_when_the_store_cannot_be_written_the_run_ends_and_what_waited_is_cancelled(

@@ -8,7 +8,7 @@ import pickle
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
@@ -33,12 +33,15 @@ class Place:
         Count of workers -> context manager that gives an executor.
     renewable : bool
         Whether a new executor can be opened when one breaks because a worker process died.
+    gone : callable
+        Whether it has gone away, so that what runs there may never end; asked now and then.
     """
 
     name: str
     workers: int
     open: Callable[[int], AbstractContextManager[Executor]]
     renewable: bool = True
+    gone: Callable[[], bool] = bool  # False: it stays
 
 
 def cores() -> int:
@@ -145,6 +148,7 @@ def dask(address: str, patience: float = _PATIENCE) -> Iterator[Place]:
     """
     try:
         from distributed import Client as Untyped
+        from distributed.client import ClosedClientError
     except ImportError as error:
         raise MissingExtra("a Dask cluster needs distributed: run `pip install 'wordsway[cluster]'`") from error
     Client: Any = Untyped
@@ -162,6 +166,11 @@ def dask(address: str, patience: float = _PATIENCE) -> Iterator[Place]:
             raise InputError(
                 f"the Dask scheduler at {address} must have workers, got none in {patience:g} s: start some"
             ) from None
+
+        def gone() -> bool:
+            stream = client.scheduler_comm
+            return client.status != "running" or stream is None or bool(stream.closed())
+
         threads = client.nthreads()
         ours = worker.versions()["wordsway"]
         for name, found in client.run(_version_there, on_error="return").items():
@@ -175,9 +184,10 @@ def dask(address: str, patience: float = _PATIENCE) -> Iterator[Place]:
             try:
                 yield executor
             finally:
-                executor.shutdown(wait=False)  # cancels what an interrupt or an error left behind
+                with suppress(ClosedClientError):
+                    executor.shutdown(wait=False)  # cancels what an interrupt or an error left behind
 
-        yield Place(f"Dask at {address}", sum(threads.values()), lend)
+        yield Place(f"Dask at {address}", sum(threads.values()), lend, gone=gone)
 
 
 def _version_there() -> str:

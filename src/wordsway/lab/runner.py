@@ -27,6 +27,7 @@ from wordsway.lab.store import DIED, DONE, FAILED, Row, Store
 from wordsway.lab.worker import Outcome, one_line, versions, work
 
 _KILLED = ("KilledWorker",)  # what Dask says of a trial whose workers died, known by name: Dask may not be installed
+_LISTEN = 5.0  # seconds without news, after which the place is asked whether it is still there
 
 
 @dataclass
@@ -147,7 +148,9 @@ class _Session:
             try:
                 while queue or running:
                     whole = self._fill(executor, queue, running, window)
-                    ended, _ = wait(running, return_when=FIRST_COMPLETED)
+                    ended, _ = wait(running, _LISTEN, FIRST_COMPLETED)
+                    if not ended and self.place.gone():
+                        raise self._closed("the connection is lost")
                     if not self._harvest(ended, running, killed) or not whole:
                         wait(running, timeout=10)  # the pool tells all the others too
                         self._harvest([future for future in running if future.done()], running, killed)
@@ -178,8 +181,10 @@ class _Session:
                     running[executor.submit(work, function, json.loads(trial.parameters), trial.seed)] = trial
                 except BrokenExecutor:
                     return False
-                except RuntimeError as error:  # it was shut down
-                    raise self._closed(one_line(error)) from error
+                except Exception as error:
+                    if isinstance(error, RuntimeError) or self.place.gone():  # it was shut down
+                        raise self._closed(one_line(error)) from error
+                    raise
             queue.popleft()
         return True
 
