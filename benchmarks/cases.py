@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import alone, compare, generalization, kernels, laboratory, smoothness
+from benchmarks import alone, compare, generalization, kernels, laboratory, models, smoothness
 from benchmarks.child import Child
 from benchmarks.report import Outcome
 
@@ -155,6 +155,36 @@ CASES: dict[str, Case] = {
     ),
     "robust-rf": _robust("rf", 200_000, 60, 6 * _GB),
     "robust-ntk": _robust("ntk", 300, 10, 6 * _GB),
+    "text-profile": Case(
+        "profile of a review of 64 tokens, the encoder, all words, against one search a word",
+        models.profile,
+        {"n": 64, "threads": 2, "runs": 1, "seconds": 30},
+        {"n": 6, "threads": 1, "runs": 1, "seconds": 30},
+    ),
+    "text-memory": Case(
+        "profile of words of a review of 512 tokens, the encoder",
+        models.memory,
+        {"n": 512, "words": 32, "steps": 2, "threads": 2, "memory": 4 * _GB},
+        {"n": 6, "words": 2, "steps": 1, "threads": 1, "memory": 4 * _GB},
+    ),
+    "text-swaps": Case(
+        "ranked replacements of a word, a review of 64 tokens, the encoder",
+        models.swaps,
+        {"n": 64, "threads": 2, "runs": 3, "exhaustive": False, "seconds": 10},
+        {"n": 6, "threads": 1, "runs": 1, "exhaustive": False, "seconds": 10},
+    ),
+    "text-shortfall": Case(
+        "ranked replacements against the best of all, in 20 texts",
+        models.shortfall,
+        {"count": 20, "threads": 2, "limit": 0.01},
+        {"count": 1, "threads": 1, "limit": 0.01},
+    ),
+    "text-exhaustive": Case(
+        "every replacement of a word, a review of 32 tokens, the encoder",
+        models.swaps,
+        {"n": 32, "threads": 2, "runs": 1, "exhaustive": True, "seconds": 180},
+        {"n": 6, "threads": 1, "runs": 1, "exhaustive": False, "seconds": 180},
+    ),
     "runner": Case(
         "the laboratory's own cost: 5,000 trials that do nothing",
         laboratory.runner,

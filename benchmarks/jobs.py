@@ -17,6 +17,7 @@ from benchmarks.generalization import GENERALIZATION_JOBS
 from benchmarks.kernels import KERNEL_JOBS
 from benchmarks.laboratory import LAB_JOBS
 from benchmarks.metering import measure
+from benchmarks.models import MODEL_JOBS
 from benchmarks.smoothness import SMOOTHNESS_JOBS
 from wordsway.seeds import generator
 
@@ -210,5 +211,6 @@ JOBS: dict[str, Callable[..., dict[str, Any]]] = (
     | GENERALIZATION_JOBS
     | SMOOTHNESS_JOBS
     | KERNEL_JOBS
+    | MODEL_JOBS
     | LAB_JOBS
 )

@@ -234,6 +234,10 @@ def test_an_unknown_case_is_refused_in_one_line(capsys: pytest.CaptureFixture[st
         ("ntk", "N=25"),
         ("ntk-3000", "tangent kernel and smallest eigenvalue, N=6"),
         ("robust-ntk", "ntk robustness"),
+        ("text-profile", "minilm, 6 tokens"),
+        ("text-memory", "profile, minilm"),
+        ("text-swaps", "swaps, minilm, 6 tokens"),
+        ("text-shortfall", "swaps, minilm, 1 texts"),
     ],
 )
 def test_quick_cases_print_their_rows_and_write_nothing(
@@ -356,9 +360,10 @@ def _answer(job: str, **changes: Any) -> dict[str, Any]:
     others |= {"trace": 3.0, "residual": 1e-9, "fit": 1e-12}
     others |= {"value": 1.0, "share": 1e-5, "products": [40, 50], "early": 30, "status": "converged"}
     others |= {"done": 5000, "asked": 5000, "claims": 4, "hold": 4, "digest": "0" * 64}
+    others |= {"tokens": 512, "checked": 8, "word": "w", "best": "b", "short": [0.0, 0.002], "apart": 1e-7}
     efforts = {name: {"ratios": [1.1, 1.2], "seconds": 1.0} for name in ("simple", "quick", "tight")}
     answer: dict[str, Any] = {**costs, **checks, **values, **others, "efforts": efforts}
-    if job.endswith("published"):
+    if job.endswith(("published", "loop")):
         answer |= {"seconds": 50.0, "rise": 10**9}
     return {**answer, **changes}
 
@@ -399,6 +404,15 @@ def _answer(job: str, **changes: Any) -> dict[str, Any]:
         ("ntk-3000", "ntk_large", {"seconds": 61.0}, "within 60 s"),
         ("robust-rf", "robustness_large", {"peak": 7 * 10**9}, "under 6.0 GB"),
         ("robust-ntk", "robustness_large", {"seconds": 11.0}, "within 10 s"),
+        ("text-profile", "text_profile", {"seconds": 31.0}, "within 30 s"),
+        ("text-profile", "text_loop", {"seconds": 0.09}, "faster than word by word"),
+        ("text-profile", "text_profile", {"values": [1.0, 1.1002, 0.9]}, "the same values, to 1e-4"),
+        ("text-memory", "text_memory", {"peak": 4 * 10**9}, "under 4.0 GB"),
+        ("text-memory", "text_memory", {"tokens": 511}, "512 tokens"),
+        ("text-swaps", "text_swaps", {"seconds": 10.1}, "within 10 s"),
+        ("text-exhaustive", "text_swaps", {"seconds": 181.0}, "within 180 s"),
+        ("text-shortfall", "swaps_shortfall", {"short": [0.0, 0.011]}, "within 1% of the best of all"),
+        ("text-shortfall", "swaps_shortfall", {"apart": 2e-4}, "agrees to 1e-4"),
         ("runner", "lab_empty", {"seconds": 10.1}, "under 2 ms a trial"),
         ("runner", "lab_empty", {"done": 4999}, "every trial is stored"),
         ("figures-quick", "lab_figures", {"seconds": 181.0}, "within 180 s"),

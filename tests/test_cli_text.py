@@ -88,7 +88,7 @@ def test_people_read_what_was_measured_on_each_word_and_which_moves_most(capsys:
     (line,) = [line for line in out.splitlines() if line.startswith("[CLS]")]
     best = max(records, key=lambda record: record["sensitivity"])
     assert f"{best['word']}█" in line
-    assert line.count("█") == 1
+    assert 1 <= line.count("█") < len(records)
     for record in records:
         row = [
             cells

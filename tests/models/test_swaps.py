@@ -14,6 +14,8 @@ import wordsway as ws
 from models import plain, tiny
 from models import small_transformers as small
 from wordsway.errors import InputError
+from wordsway.models import swaps
+from wordsway.models.outputs import output_named
 
 WORDS = ["i", "love", "hate", "her", "his", "smile", "film", "the", "was", "long", "short", "house", "garden", "rain"]
 WORDS += [
@@ -119,6 +121,32 @@ def test_ranking_tries_as_many_as_it_may_and_finds_nothing_better(checks: int, s
     for swap in found.swaps:
         assert swap.value == pytest.approx(exact[swap.token], rel=1e-9)
     assert found.swaps[0].value <= max(exact.values()) * (1 + 1e-9)
+
+
+def test_what_is_learned_in_parts_is_the_regression_through_all_of_it() -> None:
+    draw = torch.Generator().manual_seed(0)
+    rows, values = torch.randn(30, 6, generator=draw), torch.randn(12, generator=draw)
+    learned = swaps._Surrogate(rows, 12)
+    for start, end in ((0, 5), (5, 6), (6, 12)):
+        learned.learn(list(range(start, end)), values[start:end])
+    centred = (rows - rows.mean(0)).double()
+    cosines = torch.nn.functional.cosine_similarity(centred[:, None], centred[None], dim=2)
+    kernel = torch.exp(swaps._WIDTH * (cosines - 1))
+    weights = torch.linalg.solve(
+        kernel[:12, :12] + swaps._NOISE * torch.eye(12), values.double() - values.double().mean()
+    )
+    expected = values.double().mean() + kernel[:, :12] @ weights
+    assert torch.allclose(learned.values().double(), expected, atol=1e-5)
+
+
+def test_more_candidates_are_tried_where_the_text_is_short() -> None:
+    model = ws.load("minilm")
+    shown = [model.read(" ".join(["rain"] * count)) for count in (1, 28, 400)]
+    output = output_named("last", model.layers, model.network, model.name)
+    counts = [swaps._Place(model, text, text.scored[0], output).affordable() for text in shown]
+    assert counts[0] == swaps._MOST > counts[1] > counts[2] == swaps._LEAST
+    operations = 2 * sum(one.numel() for name, one in model.network.named_parameters() if "word_emb" not in name)
+    assert counts[1] == round(swaps._WORK / (operations * 30))
 
 
 def test_a_comparison_says_how_far_ranking_falls_short(tmp_path: Path) -> None:
@@ -299,7 +327,7 @@ def test_the_real_encoder_finds_words_in_little_time() -> None:
         ({"top": 0}, "top must be an integer >= 1, got 0"),
         ({"top": 2.5}, "top must be an integer >= 1, got 2.5"),
         ({"checks": 0}, "checks must be an integer >= 1, got 0"),
-        ({"checks": None}, "checks must be an integer >= 1, got"),
+        ({"checks": 2.5}, "checks must be an integer >= 1, got"),
         ({"word": 5}, "word must be a position from 0 to 4, got 5: 0 I, 1 love, 2 her, 3 smile, 4 ."),
         ({"word": "smile"}, "word must be a position from 0 to 4, got 'smile'"),
         ({"on": "next"}, "next needs a model that predicts the next token"),

@@ -54,7 +54,7 @@ def text(
     on: On = "last",
     mode: Mode = "search",
     radius: Radius = None,
-    steps: Steps = 24,
+    steps: Steps = 16,
     special: Special = False,
     cut: Cut = False,
     chat: Chat = False,

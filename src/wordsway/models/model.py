@@ -23,7 +23,7 @@ from wordsway.models.layers import (
 from wordsway.models.profile import STEPS, TextProfile, profile
 from wordsway.models.prompts import PromptPair, prompt_pair
 from wordsway.models.splitter import Splitter
-from wordsway.models.swaps import CHECKS, Swaps, swaps
+from wordsway.models.swaps import Swaps, swaps
 from wordsway.models.words import Text, read_text
 from wordsway.sensitivity import Sensitivity
 
@@ -112,7 +112,7 @@ class Model(Layered):
         on: str | int = "last",
         whole: bool = True,
         casing: bool = True,
-        checks: int = CHECKS,
+        checks: int | None = None,
         exhaustive: bool = False,
         compare: bool = False,
         cut: bool = False,
@@ -136,8 +136,8 @@ class Model(Layered):
         casing
             Whether it must be written as the word is: small letters, capitals, or a capital first.
         checks
-            How many candidates are tried exactly. They are those that gradients, and then a function learned from what
-            was tried, rank first.
+            How many candidates are tried exactly; from 400 to 2,000 unless told, more where the text is short and the
+            model small. They are those that gradients, and then a function learned from what was tried, rank first.
         exhaustive
             Whether all candidates are tried.
         compare

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 SEARCH, FAST = "search", "fast"
 MODES = (SEARCH, FAST)
-STEPS = 24
-_LONG, _SHORT, _MEMORY = 1.0, 0.05, 0.3  # first and last step in radii, and how much of a step is that before it
+STEPS = 16
+_LONG, _SHORT, _MEMORY = 0.4, 0.05, 0.3  # first and last step in radii, and how much of a step is that before it
+_NUDGE = 0.05  # of a radius: how far from the embedding 0 a search begins
 _SETTLED = 0.01  # a search whose last quarter gained less has converged
 _COTANGENTS = 16  # of the Jacobian in the fast mode
 
@@ -178,9 +179,10 @@ class Moves:
         self.shape = (len(self.words), longest, reader.rows.shape[1])
         used = torch.tensor([[part < len(word.tokens) for part in range(longest)] for word in self.words])
         self.used = used[..., None].to(reader.rows)
-        own = [float(torch.linalg.vector_norm(reader.rows[list(word.tokens)])) for word in self.words]
-        given = own if radius is None else [_positive(radius)] * len(own)
-        self.radii = torch.tensor(given, dtype=torch.float64).to(reader.rows)
+        places = torch.tensor([[*word.tokens, *[0] * (longest - len(word.tokens))] for word in self.words])
+        self.own = reader.rows[places] * self.used  # W m e
+        norms = torch.linalg.vector_norm(self.own, dim=(1, 2))
+        self.radii = norms if radius is None else torch.full_like(norms, _positive(radius))
         if not bool((self.radii > 0).all()):
             zero = self.words[int(self.radii.argmin())].text
             raise InputError(f"the embedding of a word must not be zero, got that of {zero!r}: give a radius")
@@ -189,13 +191,16 @@ class Moves:
         """Ascend with steps along the gradient whose length shrinks; `steps` passes for each word.
 
         The function has kinks and plateaus at every scale, so that quasi-Newton steps fail: the length of a step is
-        what is annealed, and a share of the step before it carries over flat places.
+        what is annealed, and a share of the step before it carries over flat places. It begins near the embedding 0, or
+        as far towards it as the ball reaches: the norms of the model make what is left there large, so that one step
+        leads to any direction, while around the word itself the model hardly moves.
         """
         source = generator(seed, "moves")  # row by row, so that a word does not depend on how long others are
         begin = torch.stack(
             [torch.randn(self.shape[2], generator=source, dtype=torch.float64) for _ in range(self.shape[1])]
         )
-        point = self._long(begin.to(self.radii) * self.used, 0.5)  # the same direction for every word
+        nudge = self._long(begin.to(self.radii) * self.used, _NUDGE)  # the same direction for every word
+        point = self._inside(nudge - self._inside(self.own))
         best, where = torch.full_like(self.radii, -1.0), point.clone()
         before, step = best.clone(), torch.zeros_like(point)
         for turn in tqdm(range(steps), desc="steps", delay=2, leave=False, disable=not progress):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _ROOM = 3 * 2**29  # bytes that a batch may take
 _SAME = 1e-4  # relative difference that rounding may make
-_TOKENS = 4096  # of a batch without gradients: larger ones are not faster
+_TOKENS = 1024  # of a batch without gradients: larger ones are slower
 
 
 class Reader:

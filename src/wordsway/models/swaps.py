@@ -24,10 +24,11 @@ from wordsway.sensitivity.records import Cost
 if TYPE_CHECKING:
     from wordsway.models.model import Model
 
-CHECKS = 400  # candidates that are tried exactly
+_LEAST, _MOST = 400, 2000  # candidates that are tried exactly, unless told
+_WORK = 9.5e11  # operations that they may take together, where that lies between: some ten seconds
 _ANCHORS = 8  # candidates at which the gradient is taken
-_ROUND = 40  # candidates that are tried before the rest are ranked anew
-_WIDTH, _NOISE = 3.0, 0.3  # of the kernel exp(_WIDTH (cos - 1)) between embeddings, and what it does not explain
+_ROUND, _SHARE = 40, 20  # tries before the rest are ranked anew: so many, or one for so many that are known
+_WIDTH, _NOISE = 2.0, 0.3  # of the kernel exp(_WIDTH (cos - 1)) between embeddings, and what it does not explain
 _JOINTS = re.compile("['\u2019-]")  # of words of letters
 _PORTION = 4096  # candidates of an exhaustive search at a time
 
@@ -104,14 +105,14 @@ def swaps(
     on: str | int = "last",
     whole: bool = True,
     casing: bool = True,
-    checks: int = CHECKS,
+    checks: int | None = None,
     exhaustive: bool = False,
     compare: bool = False,
     seed: int = 0,
     progress: bool = False,
 ) -> Swaps:
     """Find replacements of a word; see `Model.swaps`."""
-    wanted, limit = check_size(top, "top"), check_size(checks, "checks")
+    wanted, limit = check_size(top, "top"), None if checks is None else check_size(checks, "checks")
     with Meter() as meter:
         place = _Place(model, text, word, output_named(on, model.layers, model.network, model.name))
         vocabulary = _Vocabulary(model.texts, text, word, whole, casing)
@@ -119,7 +120,7 @@ def swaps(
         allowed = vocabulary.surviving(vocabulary.likely) if everything else None
         search = _Search(place, vocabulary)
         if not exhaustive:
-            search.ranked(limit, seed, progress)
+            search.ranked(limit or place.affordable(), seed, progress)
         ranked = max(search.values.values(), default=None)
         if allowed is not None:
             search.all(allowed, progress)
@@ -163,6 +164,12 @@ class _Place:
         moves = (self.table[list(tokens)] - self.reader.rows[self.word.tokens[0]])[:, None]
         values, slopes, apart = self.reader.changes([self.word] * len(tokens), moves, gradient)
         return values, None if slopes is None else slopes[:, 0], apart
+
+    def affordable(self) -> int:
+        """How many candidates are tried unless told: more where the text is short, or the model small."""
+        weights = int(sum(one.numel() for one in self.reader.network.parameters())) - self.table.numel()
+        work = 2 * max(weights, 1) * len(self.reader.rows)
+        return min(max(round(_WORK / work), _LEAST), _MOST)
 
     def divergences(self, tokens: Sequence[int]) -> list[float | None]:
         apart = self.changes(tokens)[2] if self.reader.output.distribution else None
@@ -254,7 +261,7 @@ class _Search:
         values, slopes, _ = self.place.changes(likely[anchors].tolist(), gradient=True)
         assert slopes is not None
         promised = (values - (rows[anchors] * slopes).sum(1)).mean() + rows @ slopes.mean(0)
-        surrogate = _Surrogate(rows)
+        surrogate = _Surrogate(rows, limit)
         tried = torch.zeros(len(likely), dtype=torch.bool)
         bar = tqdm(total=limit, desc="candidates", delay=2, leave=False, disable=not progress)
         chosen = self._next(promised, tried, 2 * _ROUND) + shuffled[:_ROUND]
@@ -268,7 +275,7 @@ class _Search:
                 surrogate.learn(known, torch.tensor([self.values[int(likely[one])] for one in known]))
                 bar.update(len(known))
             promised = surrogate.values() if surrogate.known else promised
-            chosen = self._next(promised, tried, _ROUND)
+            chosen = self._next(promised, tried, max(_ROUND, len(surrogate.known) // _SHARE))
         bar.close()
 
     def all(self, allowed: Sequence[int], progress: bool) -> None:
@@ -290,27 +297,35 @@ class _Search:
 
 
 class _Surrogate:
-    """A smooth function of the embedding through known values: kernel regression on the directions of embeddings."""
+    """A smooth function of the embedding through known values: kernel regression on the directions of embeddings.
 
-    def __init__(self, rows: Tensor) -> None:
+    The Cholesky factor of the kernel grows with what is known: O(C^3) for C values in all, and O(V C) for V rows each
+    time that it is asked.
+    """
+
+    def __init__(self, rows: Tensor, limit: int) -> None:
         centred = rows.float() - rows.float().mean(0)
         self.rows = centred / torch.linalg.vector_norm(centred, dim=1, keepdim=True).clamp_min(1e-12)
         self.known: list[int] = []
-        self.targets = torch.empty(0)
-        self.columns = torch.empty(len(rows), 0)
+        self.targets = torch.empty(0, dtype=torch.float64)
+        self._columns = torch.empty(limit, len(rows))  # of the kernel, one in a row
+        self._factor = torch.zeros(limit, limit, dtype=torch.float64)
 
     def learn(self, places: list[int], values: Tensor) -> None:
+        """Take some more values, within the limit."""
+        k, m = len(self.known), len(self.known) + len(places)
+        new = torch.exp(_WIDTH * (self.rows[places] @ self.rows.mT - 1), out=self._columns[k:m])
+        side = torch.linalg.solve_triangular(self._factor[:k, :k], new[:, self.known].mT.double(), upper=False)
+        rest = new[:, places].double() + _NOISE * torch.eye(m - k, dtype=torch.float64) - side.mT @ side
+        self._factor[k:m, :k], self._factor[k:m, k:m] = side.mT, torch.linalg.cholesky(rest)
         self.known += places
-        self.targets = torch.cat([self.targets, values.float()])
-        new = torch.exp(_WIDTH * (self.rows @ self.rows[places].mT - 1))
-        self.columns = torch.cat([self.columns, new], 1)
+        self.targets = torch.cat([self.targets, values.double()])
 
     def values(self) -> Tensor:
         """What it says of every row."""
-        mean = self.targets.mean()
-        kernel = self.columns[self.known].double() + _NOISE * torch.eye(len(self.known), dtype=torch.float64)
-        weights = torch.linalg.solve(kernel, (self.targets - mean).double())
-        found: Tensor = mean + self.columns @ weights.float()
+        k, mean = len(self.known), self.targets.mean()
+        weights = torch.cholesky_solve((self.targets - mean)[:, None], self._factor[:k, :k])[:, 0]
+        found: Tensor = float(mean) + weights.float() @ self._columns[:k]
         return found
 
 

@@ -1,0 +1,193 @@
+"""Pre-trained transformers: profiles of texts against a loop over words, and swaps against the whole vocabulary."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import wordsway as ws
+from benchmarks.child import Child
+from benchmarks.metering import measure
+from benchmarks.report import Outcome, Row, Target, number, span
+from wordsway.memory import human
+from wordsway.models.words import Text, Word
+
+LOOP = "Profile of a text: all words in batches, against one search a word"
+LARGE = "Texts of a pre-trained model (ours)"
+MODEL = "minilm"
+KEPT = Path(__file__).resolve().parent / "swaps.json"  # what text_best gives for 20 texts, some four minutes each
+_BATCHED = (
+    "Batches do not change how many products of matrices a profile takes, and these are as fast for one word of 64 "
+    "tokens as for many on this machine: what batches save is what comes on top, and the waiting of threads."
+)
+
+
+def _text(model: Any, n: int, seed: int = 0) -> str:
+    """The opening of a review that the model reads as n tokens, with those that open and close it."""
+    for length in range(n - 1, 2, -1):
+        tokens = model.review_tokens(1, length, seed)[0].tolist()
+        text: str = model.texts.tokenizer.decode(tokens, skip_special_tokens=True)
+        if len(model.read(text).ids) <= n:
+            return text
+    raise ValueError(f"no opening of the review of seed {seed} has {n} tokens or fewer")
+
+
+def middle(text: Text) -> int:
+    """The position of the first word of letters after the middle that is one token."""
+    count = len(text.scored)
+    fitting = (word.text.isalpha() and len(word.tokens) == 1 for word in text.scored[count // 2 :])
+    return count // 2 + list(fitting).index(True)
+
+
+# Jobs
+
+
+def text_profile(n: int, threads: int, runs: int) -> dict[str, Any]:
+    """All words of a text in batches."""
+    torch.set_num_threads(threads)
+    model = ws.load(MODEL)
+    text = _text(model, n)
+    (found, *_), costs = measure(lambda _: model.profile(text), runs, warm=False)
+    return {**costs, "tokens": len(found.text.ids), "values": [score.value for score in found.scores]}
+
+
+def text_loop(n: int, threads: int) -> dict[str, Any]:
+    """The same words one after the other, each with passes of its own."""
+    torch.set_num_threads(threads)
+    model = ws.load(MODEL)
+    text = _text(model, n)
+    words = range(len(model.read(text).scored))
+    (found,), costs = measure(lambda _: [model.profile(text, [word]).best.value for word in words], warm=False)
+    return {**costs, "values": found}
+
+
+def text_memory(n: int, words: int, steps: int, threads: int) -> dict[str, Any]:
+    """Some words of a text that is as long as the model can read; the batches are those of all words."""
+    torch.set_num_threads(threads)
+    model = ws.load(MODEL)
+    text = _text(model, n)
+    (found,), costs = measure(lambda _: model.profile(text, range(words), steps=steps), warm=False)
+    return {**costs, "tokens": len(found.text.ids), "words": len(found.scores), "value": found.best.value}
+
+
+def text_swaps(n: int, threads: int, runs: int, exhaustive: bool) -> dict[str, Any]:
+    """Replacements of the word in the middle of a text."""
+    torch.set_num_threads(threads)
+    model = ws.load(MODEL)
+    text = _text(model, n)
+    word = middle(model.read(text))
+    (found, *_), costs = measure(lambda _: model.swaps(text, word, exhaustive=exhaustive), runs, warm=False)
+    return {
+        **costs,
+        "tokens": len(found.text.ids),
+        "candidates": found.candidates,
+        "checked": found.checked,
+        "word": found.word.text,
+        "best": found.swaps[0].word,
+        "value": found.swaps[0].value,
+    }
+
+
+def text_best(n: int, seed: int, threads: int) -> dict[str, Any]:
+    """The best of all replacements of the word in the middle of a text."""
+    torch.set_num_threads(threads)
+    model = ws.load(MODEL)
+    text = _text(model, n, seed)
+    found = model.swaps(text, middle(model.read(text)), exhaustive=True, top=1)
+    return {"n": n, "seed": seed, "best": found.swaps[0].word, "value": found.swaps[0].value}
+
+
+def swaps_shortfall(count: int, threads: int) -> dict[str, Any]:
+    """How far ranked swaps fall short of the best of all, which is kept; and how far what is kept is from the model."""
+    torch.set_num_threads(threads)
+    model = ws.load(MODEL)
+    short, apart, checked = [], [], []
+    for kept in json.loads(KEPT.read_text(encoding="utf-8"))[:count]:
+        text = _text(model, kept["n"], kept["seed"])
+        found = model.swaps(text, middle(model.read(text)))
+        short.append(1 - found.swaps[0].value / kept["value"])
+        apart.append(abs(_plain_change(model, found.text, found.word, kept["best"]) / kept["value"] - 1))
+        checked.append(found.checked)
+    return {"short": short, "apart": max(apart), "checked": max(checked)}
+
+
+def _plain_change(model: Any, text: Text, word: Word, best: str) -> float:
+    """How far a replacement moves the last hidden state, by the network itself."""
+    swapped = text.text[: word.start] + best + text.text[word.end :]
+    with torch.no_grad():
+        before, after = (model.network(torch.tensor([model.read(one).ids]))[0] for one in (text.text, swapped))
+    return float(torch.linalg.vector_norm(after - before) / torch.linalg.vector_norm(before))
+
+
+MODEL_JOBS: dict[str, Callable[..., dict[str, Any]]] = {
+    job.__name__: job for job in (text_profile, text_loop, text_memory, text_swaps, text_best, swaps_shortfall)
+}
+
+# Cases
+
+
+def profile(child: Child, size: Mapping[str, Any]) -> Outcome:
+    """The same text and searches, in batches and word by word."""
+    n, threads, limit = size["n"], size["threads"], size["seconds"]
+    ours = child("text_profile", n=n, threads=threads, runs=size["runs"])
+    loop = child("text_loop", n=n, threads=threads)
+    case = f"{MODEL}, {ours['tokens']} tokens, {len(ours['values'])} words, {threads} threads"
+    ratio = loop["seconds"] / ours["seconds"]
+    gap = max(abs(a / b - 1) for a, b in zip(ours["values"], loop["values"], strict=True))
+    cells = {
+        "case": case,
+        "word by word, s": number(loop["seconds"]),
+        "ours, s": number(ours["seconds"]),
+        "times faster": number(ratio),
+        "whole process": human(ours["peak"]),
+        "S: least / mean / most": span(ours["values"]),
+    }
+    targets = (
+        Target(case, f"within {limit} s", f"{number(ours['seconds'])} s", ours["seconds"] <= limit),
+        Target(case, "faster than word by word", f"{ratio:.2f} times", ratio > 1),
+        Target(case, "the same values, to 1e-4", f"{gap:.1e} apart at most", gap <= 1e-4),
+    )
+    return Outcome((Row(LOOP, cells),), targets, (_BATCHED,))
+
+
+def memory(child: Child, size: Mapping[str, Any]) -> Outcome:
+    """Batches at the longest text that the model reads."""
+    got = child("text_memory", **{name: size[name] for name in ("n", "words", "steps", "threads")})
+    limit = size["memory"]
+    case = f"profile, {MODEL}, {got['tokens']} tokens, {got['words']} words, {size['steps']} steps"
+    full = Target(case, f"{size['n']} tokens", str(got["tokens"]), got["tokens"] == size["n"])
+    under = Target(case, f"under {human(limit)}, the whole process", human(got["peak"]), got["peak"] < limit)
+    return Outcome((Row(LARGE, {"case": case, **_costs(got)}),), (full, under))
+
+
+def swaps(child: Child, size: Mapping[str, Any]) -> Outcome:
+    """The best replacements of one word."""
+    limit, exhaustive = size["seconds"], size["exhaustive"]
+    got = child("text_swaps", **{name: size[name] for name in ("n", "threads", "runs", "exhaustive")})
+    how = "all tried" if exhaustive else f"ranked, {got['checked']} tried"
+    case = f"swaps, {MODEL}, {got['tokens']} tokens, {size['threads']} threads, {got['candidates']:,} words, {how}"
+    said = f"{got['word']} -> {got['best']}, {got['value']:.4f}"
+    within = Target(case, f"within {limit} s", f"{number(got['seconds'])} s", got["seconds"] <= limit)
+    return Outcome((Row(LARGE, {"case": case, **_costs(got), "result": said}),), (within,))
+
+
+def shortfall(child: Child, size: Mapping[str, Any]) -> Outcome:
+    """Ranked swaps against the best of all replacements, which is known for some texts."""
+    got = child("swaps_shortfall", count=size["count"], threads=size["threads"])
+    short, limit = got["short"], size["limit"]
+    case = f"swaps, {MODEL}, {len(short)} texts, {got['checked']} tried"
+    mean, exact = sum(short) / len(short), sum(one < 1e-4 for one in short)
+    said = f"below the best of all: {mean:.2%} in the mean, {max(short):.2%} at most; {exact} of {len(short)} are it"
+    targets = (
+        Target(case, f"within {limit:.0%} of the best of all, each text", f"{max(short):.2%}", max(short) <= limit),
+        Target(case, "what is kept of the best agrees to 1e-4", f"{got['apart']:.1e}", got["apart"] <= 1e-4),
+    )
+    return Outcome((Row(LARGE, {"case": case, "result": said}),), targets)
+
+
+def _costs(got: Mapping[str, Any]) -> dict[str, str]:
+    return {"seconds": number(got["seconds"]), "whole process": human(got["peak"])}
