@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SMOKE := build/smoke
 
-.PHONY: help setup reproduce test bench lint smoke clean
+.PHONY: help setup reproduce test bench lint docs smoke clean
 .DEFAULT_GOAL := help
 
 help: ## say what there is
@@ -31,6 +31,9 @@ lint: $(READY) ## check style, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(READY) ## build the documentation as pages that need no network: build/docs/index.html
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 
 smoke: $(READY) ## run the built wheel in a new environment that has no development tools
 	rm -rf $(SMOKE)

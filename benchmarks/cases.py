@@ -50,6 +50,8 @@ _GENERALIZATION = ["fig4", "fig5", "fig6", "fig7"]
 def _figures(scale: str, seconds: int, names: list[str], memory: int = 4 * _GB) -> Case:
     size = {"scale": scale, "seconds": seconds, "memory": memory, "names": names}
     small = {**size, "scale": "quick", "trials": 1, "names": names[-1:]}
+    if scale == "paper":
+        size["keep"] = f"{scale}-{names[0]}"
     return Case(f"{', '.join(names)} at {scale} scale", laboratory.figures, size, small)
 
 

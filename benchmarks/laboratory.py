@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 
 from benchmarks.child import Child
+from benchmarks.kept import FOLDER
 from benchmarks.report import Outcome, Row, Target, number
 from wordsway.contexts import gaussian_context
 from wordsway.lab import Experiment, Scope, Store, run
@@ -80,11 +82,17 @@ def lab_sweep(count: int, workers: int) -> dict[str, Any]:
     return {"seconds": seconds, "done": len(found), "digest": digest}
 
 
-def lab_figures(names: list[str], scale: str, workers: int, trials: int | None = None) -> dict[str, Any]:
-    """Seconds and memory for some figures at a scale: the runner with all its workers."""
+def lab_figures(
+    names: list[str], scale: str, workers: int, trials: int | None = None, keep: str | None = None
+) -> dict[str, Any]:
+    """Seconds and memory for some figures at a scale: the runner with all its workers.
+
+    The trials are kept in a folder, if one is named, from which `wordsway reproduce --out` draws them without running
+    them again.
+    """
     figures = figures_named(names)
     scope = Scope(scale, trials=trials)
-    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "store.sqlite") as store:
+    with _folder(keep) as folder, Store(folder / "store.sqlite") as store:
         begin = time.perf_counter()
         with _family_memory() as peak:
             tally = run(figures, store, local(workers), scope=scope)
@@ -100,6 +108,19 @@ def lab_figures(names: list[str], scale: str, workers: int, trials: int | None =
         "claims": len(verdicts),
         "hold": sum(verdict is True for verdict in verdicts),
     }
+
+
+@contextmanager
+def _folder(keep: str | None) -> Iterator[Path]:
+    """An empty folder: one that stays, in place of what an earlier run left there, or one that goes."""
+    if keep is None:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+        return
+    path = FOLDER / keep
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    yield path
 
 
 @contextmanager
@@ -162,7 +183,8 @@ def workers(child: Child, size: Mapping[str, Any]) -> Outcome:
 def figures(child: Child, size: Mapping[str, Any]) -> Outcome:
     """Some figures at a scale."""
     names = size["names"]
-    got = child("lab_figures", names=names, scale=size["scale"], workers=2, trials=size.get("trials"))
+    how = {"scale": size["scale"], "workers": 2, "trials": size.get("trials"), "keep": size.get("keep")}
+    got = child("lab_figures", names=names, **how)
     case = f"{', '.join(names)}, {size['scale']} scale, {got['done']:,} trials, 2 workers"
     cells = {"case": case, "seconds": number(got["seconds"]), "memory of all processes": human(got["peak"])}
     held = f"{got['hold']} of {got['claims']}"

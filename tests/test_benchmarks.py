@@ -14,11 +14,12 @@ import torch
 
 import wordsway as ws
 from benchmarks import __main__ as program
-from benchmarks import kept, metering, published
+from benchmarks import kept, laboratory, metering, published
 from benchmarks.cases import CASES, Case
 from benchmarks.child import ChildError
 from benchmarks.jobs import JOBS
 from benchmarks.report import Outcome, Row, Target, failures, machine, number, page, render, span, table
+from wordsway.lab import Store
 from wordsway.seeds import generator
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -428,6 +429,20 @@ def test_every_target_is_checked(name: str, job: str, changes: dict[str, Any], c
     failed = failures([outcome])
     assert failed
     assert all(claim in target.claim for target in failed)
+
+
+def test_trials_of_figures_are_kept_where_asked_in_place_of_older_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(laboratory, "FOLDER", tmp_path)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "old").write_text("old")
+    for _ in range(2):  # the second does not find the trials of the first
+        got = JOBS["lab_figures"](names=["fig2-drf"], scale="quick", workers=1, trials=1, keep="here")
+        assert got["done"] == got["asked"] > 0
+    with Store(tmp_path / "here" / "store.sqlite", readonly=True) as store:
+        assert len(list(store.rows())) == got["done"]
+    assert not (tmp_path / "here" / "old").exists()
 
 
 def _sweep(seconds: float, digest: str = "a") -> Any:

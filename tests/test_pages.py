@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-EXAMPLES = ("generalization.md", "smoothness.md", "mean-field.md", "kernels.md", "transformers.md")
+EXAMPLES = (
+    "guide.md",
+    "revealed.md",
+    "generalization.md",
+    "smoothness.md",
+    "mean-field.md",
+    "kernels.md",
+    "transformers.md",
+)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

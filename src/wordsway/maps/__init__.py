@@ -4,6 +4,7 @@ from wordsway.maps.attention import Attention, RandomAttention
 from wordsway.maps.random_features import DeepRandomFeatures, RandomFeatures, random_feature_response
 from wordsway.maps.response import Ceiling, FeatureMap, PlainResponse, Response, respond
 from wordsway.maps.rotary import Rotary
+from wordsway.maps.scores import Score
 
 __all__ = [
     "Attention",
@@ -15,6 +16,7 @@ __all__ = [
     "RandomFeatures",
     "Response",
     "Rotary",
+    "Score",
     "random_feature_response",
     "respond",
 ]

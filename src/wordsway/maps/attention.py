@@ -19,7 +19,7 @@ from wordsway.maps.one_word import OneWordResponse
 from wordsway.maps.response import PlainResponse, Response, StackedResponse
 from wordsway.maps.rotary import Rotary
 from wordsway.maps.rows import RowsResponse
-from wordsway.maps.scores import score_named
+from wordsway.maps.scores import Score, score_named
 from wordsway.seeds import generator
 
 NAMES = ("query", "key", "value")
@@ -40,8 +40,8 @@ class Attention:
         Number of heads, a divisor of the queries' width.
     causal : bool
         Whether word j sees only the words k <= j.
-    score : {"softmax", "relu", "sigmoid", "linear"}
-        See `wordsway.maps.scores.Score`.
+    score : {"softmax", "relu", "sigmoid", "linear"} or Score
+        See `wordsway.maps.Score`, also for a rule of your own.
     output : array (p, heads * v) or None
         Projection of the concatenated heads; None leaves them side by side.
     query_bias, key_bias, value_bias, output_bias : array or None
@@ -68,7 +68,7 @@ class Attention:
         value: Any = None,
         heads: int = 1,
         causal: bool = False,
-        score: str = "softmax",
+        score: str | Score = "softmax",
         output: Any = None,
         *,
         query_bias: Any = None,
@@ -151,7 +151,7 @@ class Attention:
 
     def without_output(self) -> Attention:
         """The same plain attention with its heads left side by side."""
-        return Attention(self.query, self.key, self.value, self.heads, self.causal, self.score.name)
+        return Attention(self.query, self.key, self.value, self.heads, self.causal, self.score)
 
     def respond(self, X: Tensor, word: int | Sequence[int], together: bool = False) -> Response:
         """The fast response: closed form for single words, explicit rows where words move together.
@@ -263,7 +263,7 @@ class RandomAttention:
     ----------
     d : int
         Dimension of a word.
-    score : {"softmax", "relu", "sigmoid", "linear"}
+    score : {"softmax", "relu", "sigmoid", "linear"} or Score
     seed : int
         Seed of W, which is drawn in float64 from an own generator.
     weight : array (d, d), optional
@@ -272,7 +272,7 @@ class RandomAttention:
 
     batched = True
 
-    def __init__(self, d: int, score: str = "softmax", seed: int = 0, weight: Any = None) -> None:
+    def __init__(self, d: int, score: str | Score = "softmax", seed: int = 0, weight: Any = None) -> None:
         d = check_size(d, "d")
         memory.require(3 * 8 * d * d if weight is None else 0, f"a {d} x {d} weight", "use a smaller d")
         self.weight = _gaussian(d, seed) if weight is None else _matrix("weight", weight)

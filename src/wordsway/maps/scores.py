@@ -25,7 +25,7 @@ class Score:
     linear: the scores themselves, without a normaliser. A weight grows with its own score in every case.
 
     `gain` is g on tensors; `array_gain` and `array_slope` are g and g' on arrays. Softmax has none, because it works
-    with odds.
+    with odds. A rule of your own needs all three: g at least 0 and never falling, on which searches and ceilings rely.
     """
 
     name: str
@@ -33,6 +33,11 @@ class Score:
     array_gain: Callable[[Array], Array] | None = None
     array_slope: Callable[[Array], Array] | None = None
     normalised: bool = True
+
+    def __post_init__(self) -> None:
+        given = [rule is not None for rule in (self.gain, self.array_gain, self.array_slope)]
+        if self.normalised and any(given) and not all(given):
+            raise InputError("a score must have gain, array_gain and array_slope, or none of them, got some")
 
     def weights(self, scores: Tensor, visible: Tensor | None = None) -> Tensor:
         """Weights of the keys (last axis); keys that a row does not see get 0."""
@@ -64,8 +69,10 @@ SCORES = {
 }
 
 
-def score_named(name: str) -> Score:
-    """The score rule of that name."""
+def score_named(name: str | Score) -> Score:
+    """The score rule of that name; a rule is itself."""
+    if isinstance(name, Score):
+        return name
     if name not in SCORES:
         raise InputError(f"score must be one of {', '.join(SCORES)}, got {name!r}{nearest(name, SCORES)}")
     return SCORES[name]

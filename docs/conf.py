@@ -1,0 +1,50 @@
+"""How the documentation is built: MyST pages, formulas as MathML, nothing from the network."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from latex2mathml.converter import convert
+from sphinx.application import Sphinx
+
+_ROOT = Path(__file__).resolve().parents[1]
+_PROJECT = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+sys.path.insert(0, str(_ROOT / "src"))
+
+project = _PROJECT["name"]
+author = "The wordsway authors"
+project_copyright = author
+release = _PROJECT["version"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+myst_enable_extensions = ["dollarmath", "amsmath"]
+myst_heading_anchors = 3
+nitpicky = False
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = f"{project} {release}"
+html_static_path: list[str] = []
+html_show_sphinx = False
+autodoc_typehints = "none"  # the docstrings tell them
+autodoc_member_order = "bysource"
+templates_path: list[str] = []
+
+
+def setup(app: Sphinx) -> None:
+    """Formulas become MathML, which browsers draw by themselves."""
+    app.add_node(nodes.math, override=True, html=(_inline, None))
+    app.add_node(nodes.math_block, override=True, html=(_display, None))
+
+
+def _inline(writer: Any, node: nodes.math) -> None:
+    writer.body.append(convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def _display(writer: Any, node: nodes.math_block) -> None:
+    writer.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>\n')
+    raise nodes.SkipNode
