@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -13,6 +14,9 @@ from sphinx.application import Sphinx
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PROJECT = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+_TICKS = re.compile(r"(`+[^`]*`+)")
+_SIGNS = re.compile(r"([|*])")
 
 sys.path.insert(0, str(_ROOT / "src"))
 
@@ -30,6 +34,7 @@ html_title = f"{project} {release}"
 html_static_path: list[str] = []
 html_show_sphinx = False
 autodoc_typehints = "none"  # the docstrings tell them
+suppress_warnings = ["ref.python"]  # a dimension T is not a member of that name
 autodoc_member_order = "bysource"
 templates_path: list[str] = []
 
@@ -38,6 +43,7 @@ def setup(app: Sphinx) -> None:
     """Formulas become MathML, which browsers draw by themselves."""
     app.add_node(nodes.math, override=True, html=(_inline, None))
     app.add_node(nodes.math_block, override=True, html=(_display, None))
+    app.connect("autodoc-process-docstring", _plain, priority=100)  # before sections are read
 
 
 def _inline(writer: Any, node: nodes.math) -> None:
@@ -48,3 +54,11 @@ def _inline(writer: Any, node: nodes.math) -> None:
 def _display(writer: Any, node: nodes.math_block) -> None:
     writer.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>\n')
     raise nodes.SkipNode
+
+
+def _plain(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Docstrings are plain text: |x| is a norm, and a star multiplies."""
+    lines[:] = [
+        "".join(part if part.startswith("`") else _SIGNS.sub(r"\\\1", part) for part in _TICKS.split(line))
+        for line in lines
+    ]
