@@ -45,9 +45,16 @@ def _program(*arguments: object) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "lab.trials", *map(str, arguments)]
     folders = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
     environment = os.environ | {"PYTHONPATH": folders, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
-    ) as program:
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # ignored in the background, and inherited
+    try:
+        program = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with program:
         try:
             yield program
         finally:
