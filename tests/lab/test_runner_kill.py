@@ -45,9 +45,7 @@ def _program(*arguments: object) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "lab.trials", *map(str, arguments)]
     folders = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
     environment = os.environ | {"PYTHONPATH": folders, "OMP_NUM_THREADS": "1"}
-    before = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # ignored in the background, and inherited
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background, and inherited
     try:
         program = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
