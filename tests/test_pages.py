@@ -3,9 +3,13 @@
 import contextlib
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from wordsway.lab.figures import all_figures
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 EXAMPLES = (
@@ -36,3 +40,29 @@ def test_every_picture_is_there_and_shown() -> None:
             assert (DOCS / name).read_bytes().startswith(b"\x89PNG")
             shown.add(name)
     assert shown == {f"images/{path.name}" for path in (DOCS / "images").iterdir()}
+
+
+def test_every_figure_is_in_the_reproduction_table_with_a_verdict_for_each_claim() -> None:
+    page = (DOCS / "reproduction.md").read_text(encoding="utf-8")
+    parts = dict(re.findall(r"<!-- (\S+) -->\n(.*?)<!-- end -->", page, flags=re.DOTALL))
+    assert set(parts) == set(all_figures())
+    for name, part in parts.items():
+        rows = [line for line in part.splitlines() if line.startswith("| ")][1:]
+        assert rows, name
+        assert all(line.endswith(("| holds |", "| **does not hold** |", "| cannot tell |")) for line in rows), name
+        assert re.search(rf"`wordsway reproduce {name} --scale \w+`: .* trials, .* of one core", part), name
+
+
+def test_the_documentation_builds_without_a_warning_and_asks_nothing_of_the_network(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(DOCS), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    pages = list(tmp_path.glob("*.html"))
+    assert {path.name for path in pages} >= {path.with_suffix(".html").name for path in DOCS.glob("*.md")}
+    for path in pages:
+        asked = re.findall(
+            r"<(?:script|link|img|iframe)[^>]*(?:src|href)=[\"']([^\"']*)", path.read_text(encoding="utf-8")
+        )
+        assert asked
+        assert not [address for address in asked if "//" in address], path.name
+    assert "<math" in (tmp_path / "guide.html").read_text(encoding="utf-8")

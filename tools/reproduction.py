@@ -7,11 +7,12 @@ docs/images.
 
 import json
 import re
-import shutil
 import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
+
+from PIL import Image
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = DOCS / "reproduction.md"
@@ -35,6 +36,12 @@ def spent(folder: Path, name: str) -> str:
     return "no time" if not seconds else f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
 
 
+def _shrink(source: Path, target: Path) -> None:
+    """A picture with as many colours as a plot needs, a quarter of the size."""
+    with Image.open(source) as picture:
+        picture.convert("RGB").quantize(128).save(target, optimize=True)
+
+
 def main(folders: list[str]) -> None:
     """Fill the page."""
     page = PAGE.read_text(encoding="utf-8")
@@ -45,7 +52,7 @@ def main(folders: list[str]) -> None:
             name = told["name"]
             if name not in names:
                 sys.exit(f"{name} must have its marks in {PAGE.name}: add a section for it")
-            shutil.copyfile(place / f"{name}.png", DOCS / "images" / f"{name}.png")
+            _shrink(place / f"{name}.png", DOCS / "images" / f"{name}.png")
             before, mark, rest = page.partition(f"<!-- {name} -->\n")
             _, end, after = rest.partition("<!-- end -->")
             page = f"{before}{mark}{section(place, told)}\n{end}{after}"

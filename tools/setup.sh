@@ -58,6 +58,11 @@ pip="$venv/bin/python -m pip install $options"
     $pip --no-deps --no-build-isolation --editable .
 }
 "$venv/bin/python" tools/verify_offline.py >&2
+# Compile what is used most now: where Python is told to write no bytecode, every process would do it again.
+env -u PYTHONDONTWRITEBYTECODE "$venv/bin/python" -c "
+import distributed, huggingface_hub, matplotlib.pyplot, ot, pyarrow, pytest, scipy.optimize, sklearn.datasets
+import transformers.models.auto.modeling_auto, transformers.models.llama.modeling_llama, wordsway
+wordsway.load('minilm')"
 
 touch "$venv/.ready"
 rm -f "$venv/.unfinished"
