@@ -21,8 +21,8 @@ LARGE = "Texts of a pre-trained model (ours)"
 MODEL = "minilm"
 KEPT = Path(__file__).resolve().parent / "swaps.json"  # what text_best gives for 20 texts, some four minutes each
 _BATCHED = (
-    "Batches do not change how many products of matrices a profile takes, and these are nearly as fast for one word of 64 "
-    "tokens as for many on this machine: what batches save is what comes on top, and the waiting of threads."
+    "Batches do not change how many products of matrices a profile takes, and these are nearly as fast for one word "
+    "of 64 tokens as for many on this machine: what batches save is what comes on top, and the waiting of threads."
 )
 
 
