@@ -1,0 +1,150 @@
+"""Whatever is typed or written into a file: an answer or one clear line, never a traceback."""
+
+import contextlib
+import io
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from wordsway.cli import app, main
+
+FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+ODD = ["", " ", "-", "--", "-1", "0", "1", "2", "1.5", "nan", "inf", "-inf", "1e999", "9" * 40, "all", "none", "\u0663"]
+ODD += [
+    "\U0001f642",
+    "a\nb",
+    "../..",
+    "/dev/null",
+    "x.npy",
+    "x.csv",
+    "%s",
+    "{}",
+    "'",
+    '"',
+    "<b>",
+    "\u202e",
+    "True",
+    "null",
+    "[]",
+    "0x10",
+    "1,2",
+]
+BYTES = st.text(max_size=200).map(lambda text: text.encode(errors="replace"))
+VALUES = st.one_of(st.sampled_from(ODD), st.text(max_size=8))
+SMALL = {
+    "measure": ["raf", "--n", "2", "--d", "2"],
+    "generalize": ["raf", "--n", "2", "--d", "2", "--samples", "3"],
+    "lipschitz": ["--model", "nowhere"],
+    "ntk": ["--samples", "3", "--width", "2", "--d", "2"],
+    "robustness": ["rf", "--samples", "3", "--width", "2", "--d", "2"],
+    "maps": [],
+    "text": ["one word", "--model", "nowhere"],
+    "swaps": ["one word", "--model", "nowhere"],
+    "hear": ["--model", "nowhere"],
+    "models": [],
+    "reproduce": ["--dry-run"],
+    "figures": [],
+    "results show": ["--out", "nowhere"],
+    "results export": ["--out", "nowhere"],
+}
+
+
+def _options() -> dict[str, list[str]]:
+    """The long options of each command, without those that ask for help."""
+    group = typer.main.get_command(app)
+    commands = dict(group.commands)  # type: ignore[attr-defined]
+    commands |= {f"results {name}": one for name, one in commands.pop("results").commands.items()}
+    return {
+        name: [one for part in command.params for one in part.opts if one.startswith("--") and one != "--help"]
+        for name, command in commands.items()
+    }
+
+
+OPTIONS = _options()
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    return tmp_path
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[tuple[io.StringIO, io.StringIO]]:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        yield out, err
+
+
+def _run(arguments: list[str]) -> None:
+    """Exit code 0, or 1 with one line, or 2 with how it is used."""
+    with _quietly() as (_, err):
+        try:
+            main(arguments)
+            code: int | str | None = 0
+        except SystemExit as ended:
+            code = ended.code
+    said = err.getvalue()
+    assert code in (0, 1, 2, None), arguments
+    assert "Traceback" not in said
+    if code == 1:
+        assert said.startswith("wordsway: ") or not said, (arguments, said)
+        assert said.count("\n") <= 1, (arguments, said)
+
+
+def test_every_command_is_tried() -> None:
+    assert set(SMALL) == set(OPTIONS)
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("name", SMALL)
+@FEW
+@given(data=st.data())
+def test_odd_values_of_options(name: str, data: st.DataObject) -> None:
+    chosen = data.draw(st.lists(st.tuples(st.sampled_from(OPTIONS[name] or ["--help"]), VALUES), max_size=3))
+    # what would run for long, write elsewhere, or reach out
+    skipped = {"--trials", "--out", "--html", "--cluster", "--scale", "--workers", "--store", "--install-completion"}
+    extra = [word for option, value in chosen if option not in skipped for word in (option, value)]
+    _run([*name.split(), *SMALL[name], *extra])
+
+
+@pytest.mark.usefixtures("elsewhere")
+@FEW
+@given(words=st.lists(st.one_of(st.sampled_from([*SMALL, "result", "measur", "--version"]), VALUES), max_size=4))
+def test_odd_commands(words: list[str]) -> None:
+    if words and words[0] in {"reproduce", "hear", "lipschitz", "text", "swaps"}:  # with nothing else they do real work
+        words = ["--help", *words]
+    _run(words)
+
+
+@pytest.mark.parametrize("ending", ["txt", "csv", "jsonl"])
+@FEW
+@given(
+    content=st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda text: text.encode(errors="replace")))
+)
+@pytest.mark.usefixtures("elsewhere")
+def test_odd_files_of_texts(ending: str, content: bytes) -> None:
+    folder = Path(tempfile.mkdtemp())
+    try:
+        (folder / f"in.{ending}").write_bytes(content)
+        _run(["text", "--input", str(folder / f"in.{ending}"), "--model", "nowhere", "--out", str(folder / "out")])
+    finally:
+        shutil.rmtree(folder)
+
+
+@FEW
+@given(content=st.binary(max_size=300), head=st.booleans())
+def test_odd_arrays(content: bytes, head: bool) -> None:
+    folder = Path(tempfile.mkdtemp())
+    try:
+        (folder / "x.npy").write_bytes((b"\x93NUMPY\x01\x00" if head else b"") + content)
+        _run(["measure", "raf", "--data", str(folder / "x.npy")])
+    finally:
+        shutil.rmtree(folder)
