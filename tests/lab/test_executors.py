@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -225,3 +226,28 @@ def test_without_distributed_the_command_that_installs_it_is_named(monkeypatch: 
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MissingExtra, match=r"run `pip install 'wordsway\[cluster\]'`$"), executors.dask("tcp://x:1"):
         pass
+
+
+def test_an_interrupt_that_another_thread_takes_waits_until_processes_have_started() -> None:
+    reached = []
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background
+    with pytest.raises(KeyboardInterrupt), executors._deaf():
+        thread = threading.Thread(target=signal.raise_signal, args=(signal.SIGINT,))
+        before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # which the thread inherits
+        thread.start()
+        thread.join()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        reached.append(sum(range(1000)))
+    assert reached == [499500]
+    assert signal.signal(signal.SIGINT, ignored) is signal.default_int_handler
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, set())
+
+
+def test_what_ignores_interrupts_goes_on_ignoring_them() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with executors._deaf():
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

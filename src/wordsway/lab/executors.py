@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -72,15 +73,29 @@ class _Pool(ProcessPoolExecutor):
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """Hold SIGINT back: a process that is started meanwhile never gets it, not even while it still imports."""
+    """Hold SIGINT back: a process that is started meanwhile never gets it, not even while it still imports.
+
+    The mask is what such a process inherits. Here it does not suffice: another thread may take the signal, and Python
+    would interrupt this one between starting a process and telling it what to do. So the signal is noted, and raised
+    again at the end.
+    """
     if not hasattr(signal, "pthread_sigmask"):  # not POSIX
         yield
         return
+    noted: list[int] = []
+    handler = signal.getsignal(signal.SIGINT)
+    ours = callable(handler) and threading.current_thread() is threading.main_thread()
+    if ours:
+        signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if ours:
+            signal.signal(signal.SIGINT, handler)
+        if noted:
+            signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager
