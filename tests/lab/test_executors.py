@@ -230,14 +230,18 @@ def test_without_distributed_the_command_that_installs_it_is_named(monkeypatch: 
 
 def test_an_interrupt_that_another_thread_takes_waits_until_processes_have_started() -> None:
     reached = []
-    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background
-    with pytest.raises(KeyboardInterrupt), executors._deaf():
+
+    def work() -> None:
         thread = threading.Thread(target=signal.raise_signal, args=(signal.SIGINT,))
         before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # which the thread inherits
         thread.start()
         thread.join()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         reached.append(sum(range(1000)))
+
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background
+    with pytest.raises(KeyboardInterrupt), executors._deaf():
+        work()
     assert reached == [499500]
     assert signal.signal(signal.SIGINT, ignored) is signal.default_int_handler
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, set())
