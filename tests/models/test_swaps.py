@@ -139,6 +139,17 @@ def test_what_is_learned_in_parts_is_the_regression_through_all_of_it() -> None:
     assert torch.allclose(learned.values().double(), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("checks", [10, 10**9])
+def test_tries_beyond_what_is_learned_from(checks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swaps, "_KNOWN", 4)
+    model = _model("bert", tmp_path)
+    exact = _brute(model, TEXT, 3, "last")
+    found = model.swaps(TEXT, 3, checks=checks, top=99)
+    assert found.checked == min(checks, len(exact))
+    for swap in found.swaps:
+        assert swap.value == pytest.approx(exact[swap.token], rel=1e-9)
+
+
 def test_more_candidates_are_tried_where_the_text_is_short() -> None:
     model = ws.load("minilm")
     shown = [model.read(" ".join(["rain"] * count)) for count in (1, 28, 400)]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _LEAST, _MOST = 400, 2000  # candidates that are tried exactly, unless told
 _WORK = 9.5e11  # operations that they may take together, where that lies between: some ten seconds
+_KNOWN = 4000  # tries that are learned from: what is ranked after them is ranked by them
 _ANCHORS = 8  # candidates at which the gradient is taken
 _ROUND, _SHARE = 40, 20  # tries before the rest are ranked anew: so many, or one for so many that are known
 _WIDTH, _NOISE = 2.0, 0.3  # of the kernel exp(_WIDTH (cos - 1)) between embeddings, and what it does not explain
@@ -261,7 +262,7 @@ class _Search:
         values, slopes, _ = self.place.changes(likely[anchors].tolist(), gradient=True)
         assert slopes is not None
         promised = (values - (rows[anchors] * slopes).sum(1)).mean() + rows @ slopes.mean(0)
-        surrogate = _Surrogate(rows, limit)
+        surrogate = _Surrogate(rows, min(limit, len(likely), _KNOWN))
         tried = torch.zeros(len(likely), dtype=torch.bool)
         bar = tqdm(total=limit, desc="candidates", delay=2, leave=False, disable=not progress)
         chosen = self._next(promised, tried, 2 * _ROUND) + shuffled[:_ROUND]
@@ -312,7 +313,9 @@ class _Surrogate:
         self._factor = torch.zeros(limit, limit, dtype=torch.float64)
 
     def learn(self, places: list[int], values: Tensor) -> None:
-        """Take some more values, within the limit."""
+        """Take some more values; those beyond the limit are not needed."""
+        places = places[: len(self._columns) - len(self.known)]
+        values = values[: len(places)]
         k, m = len(self.known), len(self.known) + len(places)
         new = torch.exp(_WIDTH * (self.rows[places] @ self.rows.mT - 1), out=self._columns[k:m])
         side = torch.linalg.solve_triangular(self._factor[:k, :k], new[:, self.known].mT.double(), upper=False)
