@@ -12,7 +12,7 @@ from wordsway.cli import main, text_page
 from wordsway.cli.text_views import strip, visible
 from wordsway.lab.store import Store
 from wordsway.lab.texts import EXPERIMENT, Options, weights_print
-from wordsway.models import Model, load
+from wordsway.models import Model, heat, load
 from wordsway.models.heat import Piece
 
 TEXT = "I love her smile"
@@ -88,7 +88,8 @@ def test_people_read_what_was_measured_on_each_word_and_which_moves_most(capsys:
     (line,) = [line for line in out.splitlines() if line.startswith("[CLS]")]
     best = max(records, key=lambda record: record["sensitivity"])
     assert f"{best['word']}█" in line
-    assert 1 <= line.count("█") < len(records)
+    shares = [record["sensitivity"] / best["sensitivity"] for record in records]
+    assert line.count("█") == sum(share**heat._CURVE >= 7 / 8 for share in shares)
     for record in records:
         row = [
             cells

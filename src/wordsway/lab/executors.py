@@ -169,7 +169,7 @@ def dask(address: str, patience: float = _PATIENCE) -> Iterator[Place]:
     Client: Any = Untyped
     try:
         client = Client(address, timeout=patience, set_as_default=False)
-    except (OSError, ValueError, TypeError, ImportError) as error:
+    except (OSError, ValueError, TypeError, ImportError, AssertionError) as error:  # the last: its loop did not start
         raise InputError(
             f"a Dask scheduler must answer at {address} within {patience:g} s, got {_line(error)}: "
             "check the address and that the scheduler runs"
