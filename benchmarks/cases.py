@@ -134,14 +134,14 @@ CASES: dict[str, Case] = {
     "lipschitz-4096": Case(
         "layer 3 of the encoder at 4,096 words",
         smoothness.long,
-        {"kind": "layer", "n": 4096, "size": 256, "seconds": 120, "memory": 3 * _GB},
-        {"kind": "layer", "n": 8, "size": 4, "seconds": 120, "memory": 3 * _GB},
+        {"kind": "layer", "n": 4096, "size": 256, "threads": 1, "seconds": 120, "memory": 3 * _GB},
+        {"kind": "layer", "n": 8, "size": 4, "threads": 1, "seconds": 120, "memory": 3 * _GB},
     ),
     "lipschitz-16384": Case(
         "one head of 64 at 16,384 words",
         smoothness.long,
-        {"kind": "head", "n": 16_384, "size": 64, "seconds": None, "memory": 3 * _GB},
-        {"kind": "head", "n": 8, "size": 4, "seconds": None, "memory": 3 * _GB},
+        {"kind": "head", "n": 16_384, "size": 64, "threads": 2, "seconds": None, "memory": 3 * _GB},
+        {"kind": "head", "n": 8, "size": 4, "threads": 1, "seconds": None, "memory": 3 * _GB},
     ),
     "ntk": Case(
         "tangent kernel, N=1000, width 300, 3 weights, against one backward pass a sample",
@@ -192,6 +192,12 @@ CASES: dict[str, Case] = {
         laboratory.runner,
         {"count": 5000, "milliseconds": 2},
         {"count": 20, "milliseconds": 2},
+    ),
+    "soak": Case(
+        "20,000 trials while workers are killed",
+        laboratory.soak,
+        {"count": 20_000, "every": 10, "rise": 20_000_000},
+        {"count": 20, "every": 100, "rise": 20_000_000},
     ),
     "workers": Case(
         "a sweep on two workers against one",

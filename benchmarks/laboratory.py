@@ -1,14 +1,15 @@
-"""The laboratory's own cost: empty trials, two workers against one, and all figures at both scales."""
+"""The laboratory's own cost: empty trials, killed workers, two workers against one, and all figures at both scales."""
 
 from __future__ import annotations
 
 import hashlib
+import random
 import shutil
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from wordsway.sensitivity import word_sensitivity
 
 TABLE = "The laboratory (ours)"
 _SIZE = (100, 256)  # n, d of a trial of the sweep
+_SPAWNED = "--multiprocessing-fork"  # how workers are started; other children do not run trials
 
 
 def empty_trial(parameters: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -68,6 +70,56 @@ def lab_empty(count: int, workers: int) -> dict[str, Any]:
         begin = time.perf_counter()
         tally = run(experiment, Path(folder) / "store.sqlite", local(workers))
         return {"seconds": time.perf_counter() - begin, "done": tally.done}
+
+
+def lab_soak(count: int, workers: int, every: float) -> dict[str, Any]:
+    """Many small trials while a worker is killed every few seconds, then a second run for those that died with one."""
+    experiment = _experiment("soak", empty_trial, count)
+    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "store.sqlite") as store:
+        begin = time.perf_counter()
+        with _killer(every) as (killed, sizes):
+            first = run(experiment, store, local(workers))
+        seconds = time.perf_counter() - begin
+        again = run(experiment, store, local(workers))
+        found = store.records(experiment.asked(Scope()))
+    quarter = len(sizes) // 4
+    return {
+        "seconds": seconds,
+        "killed": len(killed),
+        "died": first.died,
+        "told": first.done + first.died,
+        "complete": again.complete,
+        "right": len({one.seed for one in found if one.record == {"seed": one.seed}}),
+        "early": max(sizes[quarter : 2 * quarter], default=0),
+        "late": max(sizes[3 * quarter :], default=0),
+    }
+
+
+@contextmanager
+def _killer(every: float) -> Iterator[tuple[list[int], list[int]]]:
+    """Kill a worker every few seconds; gives the numbers of those killed, and the memory of this process over time."""
+    over, killed, sizes, chance = threading.Event(), [], [], random.Random(0)
+
+    def kill() -> None:
+        me, last = psutil.Process(), time.monotonic()
+        while not over.wait(0.1):
+            sizes.append(me.memory_info().rss)
+            if time.monotonic() - last < every:
+                continue
+            with suppress(psutil.Error):  # it has just ended
+                one = chance.choice([child for child in me.children() if _SPAWNED in child.cmdline()] or [None])
+                if one is not None:
+                    one.kill()
+                    killed.append(one.pid)
+                    last = time.monotonic()
+
+    thread = threading.Thread(target=kill, daemon=True)
+    thread.start()
+    try:
+        yield killed, sizes
+    finally:
+        over.set()
+        thread.join()
 
 
 def lab_sweep(count: int, workers: int) -> dict[str, Any]:
@@ -148,7 +200,7 @@ def _family_memory() -> Any:
         watcher.join()
 
 
-LAB_JOBS = {job.__name__: job for job in (lab_empty, lab_sweep, lab_figures)}
+LAB_JOBS = {job.__name__: job for job in (lab_empty, lab_soak, lab_sweep, lab_figures)}
 
 # Cases
 
@@ -165,6 +217,32 @@ def runner(child: Child, size: Mapping[str, Any]) -> Outcome:
         Target(case, "every trial is stored", f"{got['done']:,}", got["done"] == count),
     )
     return Outcome((row,), targets)
+
+
+def soak(child: Child, size: Mapping[str, Any]) -> Outcome:
+    """Workers that are killed now and then: nothing is lost, and memory stays where it was."""
+    count, limit = size["count"], size["rise"]
+    got = child("lab_soak", count=count, workers=2, every=size["every"])
+    case = f"{count:,} empty trials, 2 workers, one killed every {size['every']:g} s"
+    rise = max(got["late"] - got["early"], 0)
+    cells = {"case": case, "seconds": number(got["seconds"])}
+    died = f"{got['killed']} killed; {got['died']} trials died with one, and were run again"
+    targets = (
+        Target(case, "every trial is told of", f"{got['told']:,}; {died}", got["told"] == count),
+        Target(
+            case,
+            "a second run completes it, with the right records",
+            f"{got['right']:,}",
+            got["complete"] and got["right"] == count,
+        ),
+        Target(
+            case,
+            f"the runner's memory rises by less than {human(limit)} from the second quarter to the last",
+            f"{human(rise)}, to {human(got['late'])}",
+            rise < limit,
+        ),
+    )
+    return Outcome((Row(TABLE, cells),), targets)
 
 
 def workers(child: Child, size: Mapping[str, Any]) -> Outcome:

@@ -68,8 +68,9 @@ def _power(layer: Callable[[Tensor], Tensor], X: Tensor, steps: int) -> list[flo
     return values
 
 
-def lipschitz_long(kind: str, n: int, size: int) -> dict[str, Any]:
+def lipschitz_long(kind: str, n: int, size: int, threads: int) -> dict[str, Any]:
     """One constant at a long context: the encoder's layer on rows of many texts, or one random head."""
+    torch.set_num_threads(threads)
     if kind == "layer":
         layer, context = _layer(), _texts(-(-n // size), size).flatten(0, 1)[:n]
     else:
@@ -119,9 +120,9 @@ def against(child: Child, size: Mapping[str, Any]) -> Outcome:
 def long(child: Child, size: Mapping[str, Any]) -> Outcome:
     """A context so long that its n x n matrices must not be made all at once."""
     kind, n, limit = size["kind"], size["n"], size["memory"]
-    got = child("lipschitz_long", kind=kind, n=n, size=size["size"])
+    got = child("lipschitz_long", **{name: size[name] for name in ("kind", "n", "size", "threads")})
     name = f"{MODEL}, layer {LAYER}, 12 heads" if kind == "layer" else f"one random head of {size['size']}"
-    case = f"{name}, n={n:,}"
+    case = f"{name}, n={n:,}" + (f", {size['threads']} threads" if size["threads"] > 1 else "")
     cells = {
         "case": case,
         "seconds": number(got["seconds"]),

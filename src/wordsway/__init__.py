@@ -61,7 +61,7 @@ if TYPE_CHECKING:
         wasserstein,
     )
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 _ROOMS = {
     "errors": ("InputError", "MissingExtra", "NumericalError", "WordswayError"),

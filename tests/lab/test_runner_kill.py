@@ -151,12 +151,28 @@ def test_a_function_that_workers_cannot_import_fails(path: Path, monkeypatch: py
     assert {row["state"] for row in trials.stored(path)} == {FAILED}
 
 
-def test_workers_that_cannot_start_are_one_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_cannot_start_are_one_line(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As those of a script that calls run() without a guard, which would call it again."""
-    monkeypatch.setattr(worker, "begin", os.abort)
-    with pytest.raises(WordswayError, match=r"^worker processes end before their first trial: a script must call run"):
-        run(trials.experiment(), path, executors.local(2))
+    monkeypatch.setattr(worker, "begin", partial(trials.stumble, str(tmp_path / "failed"), 99, "fail"))
+    said = r"^worker processes end before their first trial: a script must call run"
+    with pytest.raises(WordswayError, match=said):
+        run(trials.experiment(), path, executors.local(1))
+    assert len(list((tmp_path / "failed").iterdir())) == 1  # it will not be better the next time
+    monkeypatch.setattr(worker, "begin", partial(trials.stumble, str(tmp_path / "killed"), 99, "killed"))
+    monkeypatch.setattr(executors, "_STARTS", 2)
+    with pytest.raises(WordswayError, match=said):
+        run(trials.experiment(), path, executors.local(1))
+    assert len(list((tmp_path / "killed").iterdir())) == 2
     assert trials.stored(path) == []
+
+
+def test_workers_that_are_killed_as_they_start_are_started_again(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "begin", partial(trials.stumble, str(tmp_path / "marks"), 3, "killed"))
+    tally = run(trials.experiment(points=2), path, executors.local(1))
+    assert tally.complete
+    assert len(list((tmp_path / "marks").iterdir())) == 3
 
 
 # The runner

@@ -74,6 +74,18 @@ def step_out(parameters: Parameters, seed: int) -> Record:
     return slow(parameters, seed)
 
 
+def stumble(folder: str, times: int, how: str, pipe: Any) -> None:
+    """A worker that does not start the first few times, and leaves a mark each time: it fails, or is killed."""
+    marks = Path(folder)
+    marks.mkdir(exist_ok=True)
+    if len(list(marks.iterdir())) == times:
+        return
+    (marks / str(os.getpid())).touch()
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise RuntimeError("no start")
+
+
 def wait_to_be_killed(parameters: Parameters, seed: int) -> Record:
     """The first time that x = 3 runs it writes its process down, and waits; after that it is quick.
 

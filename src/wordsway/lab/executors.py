@@ -20,6 +20,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _PATIENCE = 10  # seconds until a scheduler must have answered, and then until it must have a worker
+_STARTS = 5  # how often processes are started again that somebody kills before they have begun
 
 
 @dataclass(frozen=True)
@@ -104,21 +105,21 @@ def _processes(count: int) -> Iterator[Executor]:
 
     Fresh processes (spawned), because a fork would copy the threads' locks.
     """
-    with _pool(count) as pool:
-        if _starts(pool, count):
-            yield pool
-            return
-    with _pool(count) as pool:  # somebody may have killed a worker just then; twice is no accident
-        if not _starts(pool, count):
-            raise WordswayError(
-                "worker processes end before their first trial: a script must call run() under "
-                'if __name__ == "__main__", and there must be memory for one process a worker'
-            )
-        yield pool
+    for _ in range(_STARTS):
+        with _pool(count) as pool:
+            if _starts(pool, count):
+                yield pool
+                return
+            if not _killed(pool):
+                break
+    raise WordswayError(
+        "worker processes end before their first trial: a script must call run() under "
+        'if __name__ == "__main__", and there must be memory for one process a worker'
+    )
 
 
 @contextmanager
-def _pool(count: int) -> Iterator[Executor]:
+def _pool(count: int) -> Iterator[_Pool]:
     reader, writer = multiprocessing.Pipe(duplex=False)
     pool = _Pool(count, multiprocessing.get_context("spawn"), worker.begin, (reader,))
     try:
@@ -140,6 +141,14 @@ def _starts(pool: Executor, count: int) -> bool:
         return all(future.result() for future in ended)
     except BrokenExecutor:
         return False
+
+
+def _killed(pool: _Pool) -> bool:
+    """Whether all processes of a pool that did not start were ended from outside; one that fails ends by itself."""
+    processes = list((pool._processes or {}).values())
+    for process in processes:
+        process.join(_PATIENCE)
+    return all(process.exitcode is not None and process.exitcode < 0 for process in processes)
 
 
 def given(executor: Executor) -> Place:
