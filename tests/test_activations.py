@@ -16,7 +16,10 @@ from scipy import integrate, special
 from torch import Tensor
 
 from wordsway.activations import ACTIVATIONS, Activation, activation
+from wordsway.contexts import gaussian_context
 from wordsway.errors import InputError, NumericalError
+from wordsway.kernels.robustness import check_features
+from wordsway.maps import random_feature_response
 
 NAMES = ["relu", "tanh", "gelu", "softplus", "cos", "square", "identity", "sigmoid"]
 # phi and phi' written once more, without torch: the twins that the package is measured against.
@@ -228,10 +231,12 @@ class TestLookUp:
     def test_unknown_names(self) -> None:
         known = "known are relu, tanh, gelu, softplus, cos, square, identity, sigmoid"
         assert (
-            message(InputError, lambda: activation("rleu")) == f"unknown activation 'rleu': did you mean relu? {known}"
+            message(InputError, lambda: activation("rleu"))
+            == f"unknown activation 'rleu' (did you mean 'relu'?): {known}"
         )
         assert (
-            message(InputError, lambda: activation("ReLU")) == f"unknown activation 'ReLU': did you mean relu? {known}"
+            message(InputError, lambda: activation("ReLU"))
+            == f"unknown activation 'ReLU' (did you mean 'relu'?): {known}"
         )
         assert message(InputError, lambda: activation("")) == f"unknown activation '': {known}"
 
@@ -340,3 +345,52 @@ class TestOfOnesOwn:
         tanh = activation("tanh")  # the second derivative that published code got wrong
         text = message(InputError, lambda: dataclasses.replace(tanh, curvature=lambda x: -2 * tanh(x)))
         assert text.startswith("curvature of tanh must be the derivative of its slope, and is not at ")
+
+
+def _leaky(kink: float = 0.0, size: float = 1.0) -> Activation:
+    """A line of slope 0.1 below the kink and 1 above."""
+    return Activation(
+        "leaky",
+        lambda x: size * torch.where(x > kink, x - kink, 0.1 * (x - kink)),
+        lambda x: size * torch.where(x > kink, 1.0, 0.1).to(x.dtype),
+        torch.zeros_like,
+        lipschitz=size,
+        kinks=(kink,) if kink else (),
+    )
+
+
+@pytest.mark.parametrize("kink", [0.0, 1.5, -300.0])
+@pytest.mark.parametrize("size", [1.0, 1e-12])
+def test_a_jump_of_the_slope_is_a_kink_under_any_name(kink: float, size: float) -> None:
+    assert _leaky(kink, size).kinked
+
+
+def test_a_jump_of_the_curvature_is_none() -> None:
+    half = Activation(
+        "half",
+        lambda x: torch.relu(x) ** 2 / 2 + torch.relu(x - 1) ** 2 / 2,
+        lambda x: torch.relu(x) + torch.relu(x - 1),
+        lambda x: (x > 0).to(x.dtype) + (x > 1).to(x.dtype),
+        lipschitz=math.inf,
+        kinks=(1.0,),
+    )
+    assert not half.kinked
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_of_the_known_ones_relu_alone_is_kinked(name: str) -> None:
+    assert activation(name).kinked == (name == "relu")
+    response = random_feature_response(gaussian_context(3, 2), k=8, activation=name)
+    assert getattr(response, "kinked", None) == (name == "relu")
+    if name == "relu":
+        with pytest.raises(InputError, match=r"needs phi'', which relu does not have"):
+            check_features("ntk", activation(name))
+    else:
+        check_features("ntk", activation(name))
+
+
+def test_kinks_of_ones_own_are_seen_where_they_matter() -> None:
+    response = random_feature_response(gaussian_context(3, 2), k=8, activation=_leaky())
+    assert getattr(response, "kinked", None) is True
+    with pytest.raises(InputError, match=r"needs phi'', which leaky does not have"):
+        check_features("ntk", _leaky())

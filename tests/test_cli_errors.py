@@ -76,7 +76,7 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         ),
         (
             ["rf", *SIZES, "--activation", "rleu"],
-            "unknown activation 'rleu': did you mean relu? known are relu, tanh, gelu, softplus, cos, square, "
+            "unknown activation 'rleu' (did you mean 'relu'?): known are relu, tanh, gelu, softplus, cos, square, "
             "identity, sigmoid",
         ),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
@@ -54,3 +55,31 @@ def test_a_mistake_is_one_line(arguments: list[str], words: str, capsys: pytest.
     assert out == ""
     assert words in error
     assert error.count("\n") == 1
+
+
+def test_lengths_are_checked_for_all_models_before_the_first_is_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from wordsway.models import hearing
+
+    monkeypatch.setattr(hearing, "hear", None)  # must not be called
+    code, out, error = _run(["hear", "--model", "smollm2", "--model", "minilm", "--lengths", "600"], capsys)
+    assert (code, out) == (1, "")
+    assert error == "wordsway: lengths must be at most 512, which minilm reads, got 600\n"
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_curves_that_are_whole_are_not_lost(
+    as_json: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from wordsway.models import hearing
+
+    def interrupted(*_: object) -> Iterator[hearing.Curve]:
+        yield hearing.Curve("rf", (8, 16), ((1.0, 3.0), (0.5, 0.5)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hearing, "map_curves", interrupted)
+    code, out, _ = _run([*QUICK, *(["--json"] if as_json else [])], capsys)
+    assert code == 130
+    assert "minilm" in out
+    assert "rf" in out

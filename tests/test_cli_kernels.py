@@ -70,6 +70,25 @@ def test_tables_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert "lambda min" in out
 
 
+def test_trials_that_have_ended_are_not_lost(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from wordsway import kernels
+
+    real, seen = kernels.smallest_eigenvalue, []
+
+    def second_fails(*arguments: Any, **options: Any) -> Any:
+        seen.append(1)
+        if len(seen) > 1:
+            raise KeyboardInterrupt
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(kernels, "smallest_eigenvalue", second_fails)
+    code, out, _ = _run([*NTK, "--trials", "3"], capsys)
+    assert code == 130
+    assert len([line for line in out.splitlines() if line.strip().startswith("0")]) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -1,9 +1,12 @@
 """`wordsway lipschitz`: records with the promised keys, a table for people, and one line for every mistake."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from models import small_transformers as small
 
 from wordsway.cli import main
 from wordsway.cli.greedy import spread_out
@@ -57,7 +60,16 @@ def test_adversarial_contexts_are_their_own_lower_bound_and_can_be_climbed(capsy
         assert one["data"] == "adversarial"
 
 
+def test_a_model_that_reads_little_is_measured_at_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small.make("bert", dtype=torch.float32, max_position_embeddings=8).save_pretrained(tmp_path)
+    capsys.readouterr()
+    code, _, error = _run(["lipschitz", "--model", str(tmp_path), "--layer", "0", "--adversarial", "--json"], capsys)
+    assert (code, error) == (0, "")
+
+
 def test_too_few_products_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    (record,) = _records(["lipschitz", "--layer", "0", "--lengths", "9", "--adversarial", "--products", "2"], capsys)
+    assert record["products"] == 2
     (record,) = _records(["lipschitz", "--layer", "0", "--lengths", "9", "--products", "4"], capsys)
     assert record["status"].startswith("stopped after 4 products")
     code, out, _ = _run(["lipschitz", "--layer", "0", "--lengths", "9", "--products", "4"], capsys)

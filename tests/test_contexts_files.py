@@ -97,6 +97,7 @@ def test_cut_short(tmp_path: Path) -> None:
 
 def test_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available", lambda: 100)
+    monkeypatch.setattr(memory, "SMALL", 0)
     assert refused(tmp_path / "X.npy", np.ones((4, 3))) == (
         "loading an array of shape (4, 3) needs 192 B, but 100 B are free: save fewer or smaller contexts"
     )

@@ -58,6 +58,21 @@ def test_require_lets_small_sizes_pass_and_refuses_large_ones(monkeypatch: pytes
         require(10**500, "a block")
 
 
+def test_small_sizes_pass_without_asking_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def none() -> int:
+        asked.append(1)
+        return 0
+
+    monkeypatch.setattr(memory, "available", none)
+    require(memory.SMALL - 1, "a block")
+    assert not asked
+    with pytest.raises(InputError, match=r"a block needs 1\.0 MB, but 0 B are free"):
+        require(memory.SMALL, "a block")
+    assert asked
+
+
 def test_available_is_positive_and_no_more_than_the_machine_has() -> None:
     assert 0 < available() <= psutil.virtual_memory().total
 

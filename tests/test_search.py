@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wordsway.errors import InputError
 from wordsway.sensitivity import Effort, Found, maximise
 
 Array = npt.NDArray[np.floating[Any]]
@@ -255,3 +256,37 @@ def test_dtype_follows_the_starts(dtype: type) -> None:
     found = maximise(Problem(_quadratic(matrices)), _normal(3, 1, 1, 3, seed=1).astype(dtype), RADIUS)
     assert found.value.dtype == found.delta.dtype == dtype
     assert found.value[0] == pytest.approx(27.0, rel=1e-4)
+
+
+@pytest.mark.parametrize("steps", range(1, 9))
+def test_a_few_annealing_steps_are_enough_to_run(steps: int) -> None:
+    direction = _normal(1, 4)
+    found = maximise(Problem(_linear(direction)), _normal(3, 1, 1, 4), RADIUS, Effort(anneal=steps))
+    assert found.value[0] == pytest.approx(RADIUS * float(np.linalg.norm(direction)), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        *(({name: -1}, f"{name} must be an integer >= 0, got -1") for name in ("power", "sift", "polish", "anneal")),
+        ({"power": 1.5}, "power must be an integer >= 0, got 1.5"),
+        ({"anneal": True}, "anneal must be an integer >= 0, got True"),
+        ({"keep": 0}, "keep must be an integer >= 1, got 0"),
+        ({"history": 0}, "history must be an integer >= 1, got 0"),
+        ({"history": "six"}, "history must be an integer >= 1, got 'six'"),
+        *(({"tolerance": bad}, "tolerance must be a finite number > 0, got") for bad in (0.0, -1, math.nan, "small")),
+    ],
+)
+def test_efforts_that_make_no_sense_are_refused(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Effort(**arguments)
+
+
+def test_an_effort_may_be_of_numpy_integers() -> None:
+    assert Effort(power=np.int64(2), keep=np.int32(1)) == Effort(power=2, keep=1)  # type: ignore[arg-type]
+
+
+def test_what_is_no_effort_is_refused() -> None:
+    problem: Any = Problem(_linear(_normal(1, 4)))
+    with pytest.raises(InputError, match="effort must be an Effort or None, got 'tight'"):
+        maximise(problem, _normal(3, 1, 1, 4), RADIUS, "tight")  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ from wordsway import (
     vocabulary_sensitivity,
     word_sensitivity,
 )
+from wordsway.sensitivity import Effort
 
 N, D = 4, 3
 X = gaussian_context(N, D)
@@ -168,3 +169,17 @@ def test_what_does_not_fit_is_refused_with_the_estimate(word: Any, monkeypatch: 
 def test_features_that_stop_being_finite_within_the_ball_are_said_to() -> None:
     phi = RandomFeatures(N, D, activation="square", weight=1e150 * torch.ones(2, N * D).double())
     refused(["not finite"], word_sensitivity, phi, 1e-3 * X, 0, 1e100, kind=NumericalError)
+
+
+@pytest.mark.parametrize(("word", "together"), [(0, False), ("all", False), ([0, 1], True)])
+def test_a_map_that_is_not_finite_within_the_ball_is_to_blame(word: Any, together: bool) -> None:
+    parts = ["the features of a perturbed context are not finite: use a smaller radius"]
+    given = torch.zeros(N, D).double()
+    refused(parts, word_sensitivity, lambda X: torch.log(X + 2), given, word, 3, together=together, kind=NumericalError)
+
+
+@pytest.mark.parametrize("wrong", ["tight", "", 3, Effort])
+def test_an_effort_of_another_kind_is_refused(wrong: Any) -> None:
+    parts = ["effort must be an Effort", "got"]
+    refused(parts, word_sensitivity, RandomAttention(D), X, effort=wrong)
+    refused(parts, word_sensitivity, RandomAttention(D), X, (0, 1), together=True, effort=wrong)

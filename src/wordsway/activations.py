@@ -1,6 +1,5 @@
 """Activations: phi, phi', phi'', Lipschitz constant, parity, mean slope, and the He scale beta of equation (7)."""
 
-import difflib
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wordsway.errors import InputError, NumericalError
+from wordsway.errors import InputError, NumericalError, nearest
 
 Elementwise: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -75,6 +74,15 @@ class Activation:
     def __repr__(self) -> str:
         return f"Activation({self.name!r})"
 
+    @property
+    def kinked(self) -> bool:
+        """Whether phi' jumps, at 0 or at any of the `kinks`."""
+        points = torch.tensor([0.0, *self.kinks], dtype=torch.float64, device="cpu")
+        step = 1e-9 * points.abs().clamp_min(1)
+        below, above = self.slope(points - step), self.slope(points + step)
+        scale = self.slope(_sample()).abs().max()  # of phi', so that a small phi may jump too
+        return bool(((above - below).abs() > 1e-6 * torch.maximum(scale, above.abs() + below.abs())).any())
+
     def second_moment(self, variance: float) -> float:
         """Return E phi(rho)^2 for rho ~ N(0, variance) to 1e-13; a millisecond, or more where phi oscillates."""
         if not (math.isfinite(variance) and variance >= 0):
@@ -108,9 +116,7 @@ def activation(name: str | Activation) -> Activation:
         kind = type(name).__name__
         raise InputError(f"activation must be one of {known}, or an Activation of your own, got {kind}")
     if name not in ACTIVATIONS:
-        near = difflib.get_close_matches(name.lower(), ACTIVATIONS, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise InputError(f"unknown activation {name!r}: {hint}known are {known}")
+        raise InputError(f"unknown activation {name!r}{nearest(name.lower(), ACTIVATIONS)}: known are {known}")
     return ACTIVATIONS[name]
 
 
@@ -183,6 +189,11 @@ def _expect(f: Elementwise, deviation: float, of: Activation) -> float:
     )
 
 
+def _sample() -> Tensor:
+    """Points in [-4, 4], irregular, so that no kink is likely to be hit."""
+    return 4 * torch.sin(torch.arange(1, 65, dtype=torch.float64, device="cpu"))
+
+
 def _check(of: Activation) -> None:
     """Refuse an activation whose parts do not fit together, before a measurement relies on them."""
     if not (isinstance(of.name, str) and of.name):
@@ -194,9 +205,7 @@ def _check(of: Activation) -> None:
     if of.beta is not None and not (math.isfinite(of.beta) and of.beta > 0):
         raise InputError(f"beta must be a finite number > 0 or None, got {of.beta}")
     object.__setattr__(of, "kinks", tuple(of.kinks))
-    x = 4 * torch.sin(
-        torch.arange(1, 65, dtype=torch.float64, device="cpu")
-    )  # irregular, so that no kink is likely to be hit
+    x = _sample()
     for part in ("phi", "slope", "curvature"):
         for dtype in (torch.float32, torch.float64):
             values = getattr(of, part)(x.to(dtype).reshape(8, 8))

@@ -20,6 +20,11 @@ class MissingExtra(WordswayError, ImportError):
     """A part that is installed separately is not there: the message has the command that installs it."""
 
 
+def one_line(said: object, most: int = 300) -> str:
+    """What something says, as one line of a message; an error that says nothing by its kind."""
+    return " ".join(str(said).split())[:most] or type(said).__name__
+
+
 def nearest(name: object, known: Iterable[str]) -> str:
     """A hint to append to "unknown name" messages: the nearest known one, or nothing."""
     close = difflib.get_close_matches(str(name), list(known), n=1)

@@ -10,6 +10,7 @@ import psutil  # type: ignore[import-untyped]
 
 from wordsway.errors import InputError
 
+SMALL = 2**20  # bytes; asking the system takes a millisecond or two, which nothing smaller is worth
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 _CGROUPS = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
@@ -34,7 +35,7 @@ def available() -> int:
 
 
 def require(needed: int, what: str, remedy: str = "use a smaller size") -> None:
-    """Raise unless `needed` bytes can still be allocated; call it before allocating.
+    """Raise unless `needed` bytes can still be allocated; call it before allocating. Less than `SMALL` always passes.
 
     Parameters
     ----------
@@ -50,6 +51,8 @@ def require(needed: int, what: str, remedy: str = "use a smaller size") -> None:
     InputError
         In one line: what needs how much, how much is free, and the remedy.
     """
+    if needed < SMALL:
+        return
     free = available()
     if needed > free:
         raise InputError(f"{what} needs {human(needed)}, but {human(free)} are free: {remedy}")

@@ -8,7 +8,7 @@ from typing import SupportsIndex
 
 import torch
 
-from wordsway.errors import InputError
+from wordsway.errors import InputError, one_line
 
 
 def check_seed(seed: SupportsIndex) -> int:
@@ -18,8 +18,7 @@ def check_seed(seed: SupportsIndex) -> int:
     except (TypeError, ValueError):
         value = -1
     if not 0 <= value < 2**63:
-        shown = " ".join(repr(seed).split())[:40]
-        raise InputError(f"seed must be an integer with 0 <= seed < 2^63, got {shown}")
+        raise InputError(f"seed must be an integer with 0 <= seed < 2^63, got {one_line(repr(seed), 40)}")
     return value
 
 

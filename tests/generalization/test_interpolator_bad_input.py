@@ -125,4 +125,5 @@ def test_maps_that_are_none(phi: FeatureMap, parts: list[str]) -> None:
 
 def test_a_kernel_that_cannot_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available", lambda: 100)
+    monkeypatch.setattr(memory, "SMALL", 0)
     refused(["the kernel of 4 samples needs 512 B", "100 B are free", "use fewer samples"], Interpolator, ROWS, LABELS)

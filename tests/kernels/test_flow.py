@@ -66,6 +66,13 @@ def test_descent_leaves_the_network_as_it_was() -> None:
     assert not torch.equal(trained.weights[0], network.weights[0])
 
 
+def test_losses_of_descent_are_in_double_precision() -> None:
+    network, X, y = Network.drawn([3, 4]), normal(5, 3), normal(5, seed=1)
+    losses = descend(network, X, y, 3).losses
+    assert losses.dtype == torch.float64
+    assert float(losses[0]) == pytest.approx(float(((network(X) - y) ** 2).mean()), rel=1e-14)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -75,6 +82,8 @@ def test_descent_leaves_the_network_as_it_was() -> None:
         ({"times": []}, "times must be numbers >= 0 that increase"),
         ({"times": [0.0, 0.0]}, "times must be numbers >= 0 that increase"),
         ({"times": [-1.0, 0.0]}, "times must be numbers >= 0 that increase"),
+        ({"times": [math.nan]}, "times must be finite, got nan or inf"),
+        ({"times": [0.0, math.inf]}, "times must be finite, got nan or inf"),
     ],
 )
 def test_bad_input_is_one_clear_line(changes: dict[str, Any], said: str) -> None:

@@ -1,5 +1,6 @@
 """Tangent kernels of fully connected networks against autograd Jacobians, and their smallest eigenvalues."""
 
+import copy
 import math
 from typing import Any
 
@@ -101,6 +102,16 @@ def test_a_module_of_the_same_network_has_the_same_kernel() -> None:
     for layer, weight, bias in zip((module[0], module[2]), network.weights, network.biases, strict=True):
         layer.weight.data, layer.bias.data = weight, bias
     torch.testing.assert_close(ntk(module, X), ntk(network, X))
+
+
+def test_a_module_is_taken_in_the_precision_of_the_inputs() -> None:
+    net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 1))
+    net(normal(20, 4, seed=1).float())  # sets the buffers of the norm
+    net.eval()
+    X = normal(5, 4)
+    torch.testing.assert_close(ntk(net, X), ntk(copy.deepcopy(net).double(), X), rtol=1e-12, atol=1e-12)
+    assert ntk(copy.deepcopy(net).double(), X.float()).dtype == torch.float32
+    assert {value.dtype for value in net.parameters()} == {torch.float32}
 
 
 def test_the_network_is_its_formula() -> None:

@@ -37,6 +37,10 @@ def test_every_point_is_what_it_is_alone(kind: str, kept: bool, monkeypatch: pyt
     [
         ({"samples": [13]}, InputError, "samples must be at most the 12 inputs, got 13"),
         ({"widths": [0]}, InputError, "widths must be an integer >= 1, got 0"),
+        *(
+            ({name: []}, InputError, "widths, samples and activations must each name at least one, got no " + name)
+            for name in ("widths", "samples", "activations")
+        ),
         ({"widths": [11]}, NumericalError, "12 samples need at least as many features, got 11"),
         ({"kind": "rg"}, InputError, "kind must be one of rf, ntk"),
         ({"x": torch.zeros(6)}, InputError, "x must not be zero"),

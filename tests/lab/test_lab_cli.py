@@ -228,7 +228,20 @@ def test_options_that_make_no_sense_are_exit_code_2(tiny: Run, tmp_path: Path, a
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_model_that_changes_nothing_is_told(tiny: Run) -> None:
+    code, _, err = tiny("reproduce", "--model", "minilm", "--dry-run")
+    assert code == 0
+    assert err == "tiny: no model is part of it, --model changes nothing there\n"
+
+
 # figures and results
+
+
+@pytest.mark.parametrize("arguments", [["--out", "other", "show"], ["--json", "export"]])
+def test_options_before_a_command_of_results_are_refused(tiny: Run, arguments: list[str]) -> None:
+    code, out, err = tiny("results", *arguments)
+    assert (code, out) == (2, "")
+    assert f"give --out and --json after {arguments[-1]}, not before it" in " ".join(err.replace("│", " ").split())
 
 
 def test_figures_are_listed(run: Run) -> None:

@@ -150,7 +150,7 @@ def test_the_summary_of_a_figure(store: Store, folder: Path) -> None:
         "command": "wordsway reproduce one --scale quick --trials 3 --seed 1",
         "facts": {
             "scale": "quick",
-            "data": "the offline encoder's reviews, Gaussian contexts",
+            "parameters": "n 1 to 2",
             "trials a point": "3",
             "seeds": "1 to 3",
             "trials finished": "2 of 6",
@@ -175,10 +175,12 @@ def test_a_figure_without_trials_has_no_picture(store: Store, folder: Path) -> N
 def test_the_command_of_a_figure() -> None:
     one = experiment()
     assert command(one, Scope()) == "wordsway reproduce one --scale quick"
-    assert command(one, Scope("paper", "org/model", 4, 9)) == (
+    assert command(one, Scope("paper", "org/model", 4, 9)) == "wordsway reproduce one --scale paper --trials 4 --seed 9"
+    other = experiment(grid=lambda scope: [{"n": 1, "model": scope.model}])
+    assert command(other, Scope("paper", "org/model", 4, 9)) == (
         "wordsway reproduce one --scale paper --model org/model --trials 4 --seed 9"
     )
-    assert command(one, Scope(model="my models/a;b")).endswith("--model 'my models/a;b'")
+    assert command(other, Scope(model="my models/a;b")).endswith("--model 'my models/a;b'")
 
 
 @pytest.mark.parametrize("name", ["ü, \"a\"\n'b'", "plain", "", None, True, 0.1])

@@ -82,6 +82,21 @@ def test_a_row_as_a_flat_dictionary() -> None:
     assert failed["error"] == "ValueError: no"
 
 
+def test_names_that_the_store_uses_itself_are_kept_apart() -> None:
+    asked = Trial("one", 1, '{"seed": 5, "n": 1}', 4)
+    record = '{"error": 0.25, "seconds": 9, "state": "ok", "n": 2, "value": 3}'
+    made = row(asked, record=record).to_dict()
+    assert {name: made[name] for name in ("parameter_seed", "n", "record_error", "record_n", "value")} == {
+        "parameter_seed": 5,
+        "n": 1,
+        "record_error": 0.25,
+        "record_n": 2,
+        "value": 3,
+    }
+    assert (made["record_seconds"], made["record_state"]) == (9, "ok")
+    assert (made["seed"], made["error"], made["seconds"], made["state"]) == (4, None, 2.0, "done")
+
+
 def test_an_error_with_bytes_of_no_text_can_be_stored(path: Path) -> None:
     with Store(path) as store:
         store.add(row(trial(), FAILED, error="no file \udcff"))

@@ -144,6 +144,13 @@ def test_a_store_with_flipped_bytes(filled: Path, page: int) -> None:
     refused(filled, "is damaged")
 
 
+def test_a_name_that_is_no_text(filled: Path) -> None:
+    columns = "experiment, version, parameters, seed, state, versions, ended"
+    _sqlite(filled, f"INSERT INTO trials ({columns}) VALUES (CAST(x'ff' AS TEXT), 1, '{{}}', 1, 'failed', '{{}}', '')")
+    with Store(filled, readonly=True) as store, pytest.raises(StoreError, match=r"^cannot read the store"):
+        store.experiments()
+
+
 def test_flipped_bytes_anywhere_never_break_it_open(filled: Path) -> None:
     """Wherever bytes are flipped, whatever is asked ends well or in one line, and looking changes nothing."""
     sound = filled.read_bytes()

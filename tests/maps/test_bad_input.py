@@ -17,6 +17,7 @@ from wordsway import (
     NumericalError,
     RandomAttention,
     RandomFeatures,
+    Rotary,
     gaussian_context,
     memory,
     random_feature_response,
@@ -127,6 +128,21 @@ SETTINGS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
         lambda: DeepRandomFeatures(N, D, 3, weights=[_matrix(5, N * D)]),
         ("one matrix for each of the 3 layers", "got 1"),
     ),
+    "a ragged weight": (lambda: RandomAttention(2, weight=[[1.0, 2.0], [3.0]]), ("weight must be numbers", "got list")),
+    "a weight that is text": (lambda: Attention("ab", None), ("query must be numbers", "got str")),
+    "a bias that is text": (
+        lambda: Attention(_matrix(2, D), _matrix(2, D), query_bias="ab"),
+        ("query_bias must be numbers", "got str"),
+    ),
+    "frequencies that are text": (lambda: Rotary("ab"), ("frequencies must be numbers", "got str")),
+    "a ragged layer": (
+        lambda: RandomFeatures(1, 2, weight=[[1.0, 2.0], [3.0]]),
+        ("weight of layer 1 must be numbers", "got list"),
+    ),
+    "a layer that is nothing": (
+        lambda: DeepRandomFeatures(1, 2, 2, weights=[_matrix(2, 2), None]),
+        ("weight of layer 2 must be numbers", "got NoneType"),
+    ),
     "a weight with nan": (
         lambda: RandomFeatures(N, D, weight=_matrix(5, N * D) * math.inf),
         ("must be finite", "got"),
@@ -148,7 +164,9 @@ def test_deep_features_need_a_scale() -> None:
     ("phi", "context", "parts"),
     [
         (RandomAttention(D), gaussian_context(N, D + 1), ("reads words of d=3", "got a context of d=4")),
-        (Attention(None, None, heads=2), X, ("d must be a multiple of heads=2", "got d=3")),
+        (Attention(None, None, heads=2), X, ("None needs d to be a multiple of heads=2", "got 3")),
+        (Attention(None, None, output=torch.ones(2, 5)), X, ("output must read the 3 columns of the heads", "got 5")),
+        (Attention(None, None, rotary=Rotary([1.0, 2.0])), X, ("turn at most the 3 coordinates", "2 frequencies")),
         (RandomFeatures(N, D), gaussian_context(N + 1, D), ("reads contexts of n x d = 4 x 3", "got 5 x 3")),
         (DeepRandomFeatures(N, D, 2), gaussian_context(N, 2), ("reads contexts of n x d = 4 x 3", "got 4 x 2")),
     ],

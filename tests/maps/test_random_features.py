@@ -268,3 +268,11 @@ def test_the_ceiling_of_revealed_weights_says_how_it_can_fail() -> None:
         assert ceiling is not None
         assert 0 < ceiling.failure <= 1.0001e-9
     assert respond(RandomFeatures(N, D, activation="square"), X, 1).ceiling(2.0) is None  # no Lipschitz constant
+
+
+@pytest.mark.parametrize("word", [0, (0,)])
+def test_words_that_stay_are_not_lost_beside_a_long_one(word: int | tuple[int, ...]) -> None:
+    X = torch.tensor([[1e4, 0.0], [0.0, 1.0]])  # float32: |X|^2 has no digits left for the second word
+    response = random_feature_response(X, word, k=20_000, activation="identity")
+    found = response.features(-X[0] if isinstance(word, int) else -X[:1])  # the first word moved to 0
+    assert float(found.square().mean()) == pytest.approx(1 / 4, rel=0.05)  # |x_rest|^2 / (n d)

@@ -129,7 +129,10 @@ def test_real_models_are_attracted(minilm: Model) -> None:
     [
         ({"norm": 0.0}, "norm must be a number > 0, got 0.0"),
         ({"norm": float("nan")}, "norm must be a number > 0, got nan"),
-        ({"head": 12}, "head must be from 0 to 11, got 12"),
+        ({"norm": "long"}, "norm must be a number > 0, got 'long'"),
+        ({"head": 12}, "head must be an integer from 0 to 11, got 12"),
+        ({"head": 1.5}, "head must be an integer from 0 to 11, got 1.5"),
+        ({"head": "a"}, "head must be an integer from 0 to 11, got 'a'"),
         ({"draws": 0}, "draws must be an integer >= 1, got 0"),
         ({"word": 9}, "word must be a position from 0 to 3, got 9: 0 I, 1 love, 2 her, 3 smile"),
     ],
@@ -189,6 +192,16 @@ def test_hearing_grows_a_review_around_the_sentence(minilm: Model, monkeypatch: 
         assert list(text.ids[10:15]) == reviews[number, 6:11].tolist()
     assert [len(values) for values in found.values] == [2, 2]
     assert [record["n"] for record in found.records()] == [6, 16]
+
+
+def test_a_special_token_within_the_sentence_stays_there(minilm: Model) -> None:
+    from wordsway.models.hearing import _grown
+
+    found = minilm.read("I love [MASK] smile")
+    text, word = _grown(found, found.scored[-1], list(range(2000, 2100)), 16)
+    (place,) = word.tokens
+    assert text.ids[place - 3 : place + 1] == found.ids[1:5]
+    assert len(text.ids) == 16
 
 
 def test_exponents_of_curves() -> None:

@@ -179,6 +179,7 @@ def test_a_model_is_named_by_a_string(bert: tuple[Path, Any]) -> None:
 
 def test_a_vocabulary_that_cannot_fit_is_refused(bert: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wordsway.memory.available", lambda: 1000)
+    monkeypatch.setattr("wordsway.memory.SMALL", 0)
     with pytest.raises(
         InputError, match=r"a vocabulary of \d+ x 16 needs .*, but 1\.0 kB are free: use a smaller model"
     ):

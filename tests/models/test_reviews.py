@@ -188,5 +188,6 @@ def test_contexts_that_cannot_fit_are_refused_before_they_are_made(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("wordsway.memory.available", lambda: 1000)
+    monkeypatch.setattr("wordsway.memory.SMALL", 0)
     with pytest.raises(InputError, match=r"4 contexts of 30 x 8 .* needs 7\.7 kB, but 1\.0 kB are free"):
         review_contexts(4, 30, 8)

@@ -209,6 +209,7 @@ def test_bad_tokens_are_refused_in_one_line(tokens: Any, message: str) -> None:
 def test_what_cannot_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ws.load(small.make("bert"))
     monkeypatch.setattr("wordsway.memory.available", lambda: 1000)
+    monkeypatch.setattr("wordsway.memory.SMALL", 0)
     with pytest.raises(InputError, match="layer 1 of bert on 1 x 5 tokens needs"):
         model.layer_inputs(small.tokens(1, 5), 1)
 

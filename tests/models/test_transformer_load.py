@@ -128,6 +128,14 @@ def test_a_folder_is_the_model_that_was_saved_there(
     assert model.network.config._attn_implementation == "eager"
 
 
+@pytest.mark.parametrize("said", [[None], {"a": 1}, 5, "BertForSequenceClassification", []])
+def test_what_a_folder_says_of_its_kind_may_be_odd(said: Any, folder: Path) -> None:
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "architectures": said}))
+    assert ws.load(str(folder)).family == "bert"
+
+
 def test_weights_in_several_files_and_in_half_precision_come_in_float32(tmp_path: Path) -> None:
     network = small.make("llama", dtype=torch.float32)
     with torch.no_grad():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -59,10 +60,20 @@ class normal:
         return self.scale * torch.randn(*shape, generator=self.generator, dtype=torch.float64)
 
 
+class Residual:
+    """A block that keeps its attention under that name: 10 X + attention(X)."""
+
+    def __init__(self, attention: Attention) -> None:
+        self.attention = attention
+
+    def __call__(self, X: Tensor) -> Tensor:
+        return 10 * X + self.attention(X)
+
+
 VARIANTS = [Variant(*choice) for choice in itertools.product((False, True), repeat=5)]
 
 
-def explicit(layer: Attention, X: Tensor) -> Tensor:
+def explicit(layer: Callable[[Tensor], Tensor], X: Tensor) -> Tensor:
     """The whole Jacobian at one context by autograd, (outputs, inputs)."""
     matrix: Tensor = torch.func.jacrev(layer)(X)
     return matrix.reshape(-1, X.numel())

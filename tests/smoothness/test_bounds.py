@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from smoothness.layers import VARIANTS, D, Variant, explicit, normal
+from smoothness.layers import VARIANTS, D, Residual, Variant, explicit, normal
 from wordsway import Attention, InputError, NumericalError, RandomAttention
 from wordsway.smoothness import adversarial_context, adversarial_directions, lipschitz_bounds, local_lipschitz
 from wordsway.smoothness.heads import Direction, directions, factors, spread, values
@@ -283,12 +283,28 @@ def test_one_word_has_no_lower_bound() -> None:
         (RandomAttention(4, score="relu"), 5, 1.0, "known for softmax attention, got relu scores"),
         (torch.tanh, 5, 1.0, "known for softmax attention, got builtin_function_or_method"),
         (Attention(None, None), 5, 1.0, "dimension of a word must be known"),
+        (Residual(RandomAttention(4).attention), 5, 1.0, "known for softmax attention, got Residual: use local_"),
     ],
 )
 def test_bad_input_is_one_clear_line(function: object, layer: object, n: int, radius: float, said: str) -> None:
     with pytest.raises(InputError, match=said) as caught:
         function(layer, n, radius)  # type: ignore[operator]
     assert "\n" not in str(caught.value)
+
+
+def test_without_a_radius_it_is_the_root_of_d() -> None:
+    layer = RandomAttention(4)
+    assert lipschitz_bounds(layer, 5, None).radius == 2
+    found, expected = adversarial_context(layer, 5, None), adversarial_context(layer, 5, 2.0)
+    assert found.radius == 2
+    assert torch.equal(found.context, expected.context)
+
+
+def test_an_unknown_bound_is_refused_with_the_known_ones() -> None:
+    bounds = lipschitz_bounds(RandomAttention(4), 5, 1.0)
+    said = r"must be one of discrete, covariance, mean field, .*, got 'mean-field' \(did you mean 'mean field'\?\)"
+    with pytest.raises(InputError, match=said):
+        bounds["mean-field"]
 
 
 @pytest.mark.parametrize("head", [-1, 4])

@@ -10,7 +10,7 @@ import torch
 from scipy.sparse.linalg import LinearOperator, svds
 from torch import Tensor
 
-from smoothness.layers import VARIANTS, D, Variant, explicit, normal
+from smoothness.layers import VARIANTS, D, Residual, Variant, explicit, normal
 from wordsway import Attention, InputError, NumericalError, RandomAttention, gaussian_context
 from wordsway.smoothness import AttentionJacobian, local_lipschitz, local_lipschitz_many
 from wordsway.smoothness.lanczos import top_triplets
@@ -117,6 +117,12 @@ def test_any_callable_can_be_measured() -> None:
     assert found.left.shape == (7,)
 
 
+def test_a_block_around_attention_is_measured_whole() -> None:
+    block, X = Residual(RandomAttention(4, seed=1).attention), gaussian_context(5, 4, seed=2)
+    found = local_lipschitz(block, X, 1e-9)
+    assert found.value == pytest.approx(float(torch.linalg.svdvals(explicit(block, X))[0]), rel=1e-9)
+
+
 def test_the_record_is_plain() -> None:
     found = local_lipschitz(RandomAttention(4), gaussian_context(5, 4).float())
     told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
@@ -156,6 +162,29 @@ def test_bad_input_is_one_clear_line(arguments: dict[str, object], said: str) ->
 def test_contexts_of_a_batch_must_be_three_dimensional() -> None:
     with pytest.raises(InputError, match=r"contexts must have the shape \(count, n, d\), got \(2, 4\)"):
         local_lipschitz_many(RandomAttention(4), torch.ones(2, 4))
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_contexts_may_come_as_a_list(kind: type) -> None:
+    layer, contexts = RandomAttention(4), normal(3)(3, 5, 4)
+    listed = local_lipschitz_many(layer, kind(contexts))
+    assert [one.value for one in listed] == [one.value for one in local_lipschitz_many(layer, contexts)]
+    arrays = local_lipschitz_many(layer, kind(contexts.numpy()))
+    assert [one.value for one in arrays] == [one.value for one in listed]
+
+
+@pytest.mark.parametrize(
+    ("contexts", "said"),
+    [
+        ([torch.ones(2, 4), torch.ones(3, 4)], r"contexts must all have one shape, got \(2, 4\) and \(3, 4\)"),
+        ([], "contexts must be at least one, got none"),
+        ([torch.ones(4)], r"got shape \(4,\)"),
+    ],
+)
+def test_lists_that_are_no_batch_are_refused(contexts: list[Tensor], said: str) -> None:
+    with pytest.raises(InputError, match=said) as caught:
+        local_lipschitz_many(RandomAttention(4), contexts)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_jacobian_that_is_not_finite_is_an_error() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from smoothness.layers import normal
+from smoothness.layers import Residual, normal
 from wordsway import Attention, InputError, RandomAttention, Rotary
 from wordsway.smoothness.field import best_odds, lower_bound, mean_field, two_point, upper_bound
 from wordsway.smoothness.field_search import MeanFieldLipschitz, _matrices, _Search, mean_field_lipschitz
@@ -321,6 +321,7 @@ def test_huge_and_zero_layers_still_have_a_true_value() -> None:
     ("wrong", "message"),
     [
         (torch.tanh, "must be an Attention or RandomAttention, got builtin_function_or_method"),
+        (Residual(layer()), "must be an Attention or RandomAttention, got Residual"),
         (layer(score="relu"), "needs softmax scores, got relu"),
         (Attention(torch.eye(D), torch.eye(D), rotary=Rotary([1.0, 0.3])), "must have no rotary positions, got some"),
         (layer(causal=True), "a causal layer needs a cloud with positions, got none"),
@@ -331,6 +332,11 @@ def test_layers_that_take_no_cloud(wrong: Any, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         mean_field(wrong, cloud(0, 3))
     assert "\n" not in str(caught.value)
+
+
+def test_points_must_be_made_a_cloud() -> None:
+    with pytest.raises(InputError, match=r"mu must be a Cloud, got Tensor: use Cloud\(X\)"):
+        mean_field(layer(), cloud(0, 3).points)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,12 @@ def test_clouds_that_cannot_be_compared(mu: Cloud, nu: Cloud, message: str) -> N
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("mu", "nu", "name"), [(torch.ones(2, 3), drawn(0, 2), "mu"), (drawn(0, 2), [[1.0]], "nu")])
+def test_points_must_be_made_a_cloud(mu: Any, nu: Any, name: str) -> None:
+    with pytest.raises(InputError, match=rf"{name} must be a Cloud, got (Tensor|list): use Cloud\(X\)"):
+        wasserstein(mu, nu)
+
+
 def test_without_pot_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ot", None)
     with pytest.raises(MissingExtra, match=r"pip install 'wordsway\[transport\]'"):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -45,35 +46,43 @@ def hear(
     """Measure how far one word moves a model, against the length of the text around it."""
     from wordsway.contexts import check_size
     from wordsway.models import load
-    from wordsway.models.hearing import LENGTHS, SENTENCE, map_curves
+    from wordsway.models.hearing import LENGTHS, SENTENCE, check_lengths, map_curves
     from wordsway.models.hearing import hear as measure
     from wordsway.models.profile import STEPS
 
     sizes = sorted({check_size(n, "lengths") for n in lengths or LENGTHS})
     loaded = [load(name) for name in dict.fromkeys(model or ["minilm"])]
-    curves = [
-        measure(
-            one,
-            sizes,
-            sentence=SENTENCE if sentence is None else sentence,
-            word=word,
-            texts=texts,
-            on=on,
-            radius=radius,
-            steps=STEPS if steps is None else steps,
-            seed=seed,
-            progress=not as_json and sys.stderr.isatty(),
-        )
-        for one in loaded
-    ]
-    if maps:
-        curves += map_curves(sizes, loaded[0].d, texts, seed)
-    if as_json:
-        for curve in curves:
-            for record in curve.records():
-                print(json.dumps({**record, "on": on, "exponent": curve.exponent}, allow_nan=False), flush=True)
-        return
-    _print(curves, on)
+    said = SENTENCE if sentence is None else sentence
+    for one in loaded:
+        check_lengths(one, sizes, said)  # before the first is measured, which takes its time
+    how: dict[str, Any] = {
+        "sentence": said,
+        "word": word,
+        "texts": texts,
+        "on": on,
+        "radius": radius,
+        "steps": STEPS if steps is None else steps,
+        "seed": seed,
+        "progress": not as_json and sys.stderr.isatty(),
+    }
+    measured = chain(
+        (measure(one, sizes, **how) for one in loaded),
+        map_curves(sizes, loaded[0].d, texts, seed) if maps else (),
+    )
+    curves: list[Curve] = []
+    try:
+        for curve in measured:
+            curves.append(curve)
+            if as_json:
+                _print_json(curve, on)
+    finally:
+        if curves and not as_json:  # an error or an interrupt loses no curve that is whole
+            _print(curves, on)
+
+
+def _print_json(curve: Curve, on: str) -> None:
+    for record in curve.records():
+        print(json.dumps({**record, "on": on, "exponent": curve.exponent}, allow_nan=False), flush=True)
 
 
 def _print(curves: list[Curve], on: str) -> None:

@@ -146,9 +146,12 @@ def _tell(title: str, columns: tuple[str, ...], records: Iterator[dict[str, Any]
     console.print()
     headings = [name.replace("_", " ") for name in columns]
     table = show.plain_table(headings, right=tuple(range(len(columns))))
-    for record in records:
-        table.add_row(*(_cell(record[name]) for name in columns))
-    console.print(table)
+    try:
+        for record in records:
+            table.add_row(*(_cell(record[name]) for name in columns))
+    finally:
+        if table.row_count:  # an error or an interrupt loses no trial that has ended
+            console.print(table)
 
 
 def _cell(value: Any) -> str:

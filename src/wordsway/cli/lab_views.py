@@ -90,7 +90,8 @@ def print_plan(plan: Plan, workers: int, as_json: bool) -> None:
     console.print(table)
     seconds = _seconds(plan)
     if plan.missing and seconds is not None:
-        console.print(f"\nabout {duration(seconds / workers)} on {_workers(workers)}; nothing was run", style="bold")
+        time = duration(seconds / min(workers, len(plan.missing)))
+        console.print(f"\nabout {time} on {_workers(workers)}; nothing was run", style="bold")
 
 
 def print_answers(answers: Sequence[Answer], tally: Tally, page: Path, as_json: bool) -> None:

@@ -63,7 +63,7 @@ def reproduce(
     from wordsway.lab.experiment import Scope
     from wordsway.lab.figures import all_figures, figures_named
     from wordsway.lab.plan import make_plan
-    from wordsway.lab.report import STORE, answer, check_folder, write_figure, write_page
+    from wordsway.lab.report import STORE, answer, check_folder, uses_model, write_figure, write_page
     from wordsway.lab.runner import carry_out
     from wordsway.lab.store import Store
     from wordsway.show.figures import style
@@ -74,6 +74,8 @@ def reproduce(
         raise typer.BadParameter("--dask and --dry-run exclude each other: a dry run estimates for this machine")
     if dask is not None and workers is not None:
         raise typer.BadParameter("--workers and --dask exclude each other: a cluster has its own workers")
+    if model is not None and (apart := [one.name for one in chosen if not uses_model(one, scope)]):
+        print(f"{', '.join(apart)}: no model is part of it, --model changes nothing there", file=sys.stderr)
     place: Place = executors.local(workers)
     folder = check_folder(out, make=False)
     with ExitStack() as stack:
@@ -112,6 +114,8 @@ def figures(as_json: Json = False) -> None:
 def _results(context: typer.Context, out: Out = "results", as_json: Json = False) -> None:
     if context.invoked_subcommand is None:
         show_results(None, out, as_json)
+    elif out != "results" or as_json:
+        raise typer.BadParameter(f"give --out and --json after {context.invoked_subcommand}, not before it")
 
 
 @results.command("show", epilog="Example: wordsway results show fig2-rf --json")

@@ -102,7 +102,7 @@ def _resolve(
     chosen = tuple(range(found.layers)) if layers is None else tuple(dict.fromkeys(layers))
     for index in chosen:
         found.attention(index)  # refuses an unknown layer, and one that is no softmax attention
-    sizes = tuple(sorted(set(lengths or [n for n in _LENGTHS if n <= found.positions])))
+    sizes = tuple(sorted(set(lengths or [n for n in _LENGTHS if n <= found.positions] or [found.positions])))
     if sizes[-1] > found.positions and not adversarial:
         raise InputError(f"lengths must be at most {found.positions}, the words {model} can read, got {sizes[-1]}")
     return Plan(found, chosen, sizes, causal or found.causal, adversarial, steps, products, count, first)
@@ -133,7 +133,8 @@ def _steepest(plan: Plan, attention: Any, n: int, radius: float) -> Any:
     if n < 2:
         return None
     try:
-        return adversarial_context(attention, n, radius, steps=plan.steps, seed=plan.seed).lipschitz
+        found = adversarial_context(attention, n, radius, steps=plan.steps, seed=plan.seed, products=plan.products)
+        return found.lipschitz
     except NumericalError:  # no head has a real eigenvalue
         if plan.adversarial:
             raise

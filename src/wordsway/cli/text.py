@@ -177,6 +177,7 @@ def _one(plan: Plan, text: str, page: Path | None, layers: bool, as_json: bool) 
 
 def _many(plan: Plan, lines: list[Line], file: str, out: str, as_json: bool) -> None:
     from wordsway.cli.text_views import print_one_of_many, print_title, print_total
+    from wordsway.errors import one_line
     from wordsway.lab.report import STORE, check_folder
     from wordsway.lab.store import Store
     from wordsway.lab.texts import Profiled, profile_texts
@@ -189,8 +190,8 @@ def _many(plan: Plan, lines: list[Line], file: str, out: str, as_json: bool) -> 
         for number, (line, answer) in enumerate(zip(lines, answers, strict=True)):
             if not isinstance(answer, Profiled):
                 refused += 1
-                said = " ".join(str(answer).split())
-                print(f"wordsway: text {number} (line {line.number} of {file}): {said}", file=sys.stderr, flush=True)
+                where = f"text {number} (line {line.number} of {file})"
+                print(f"wordsway: {where}: {one_line(answer)}", file=sys.stderr, flush=True)
                 continue
             stored += answer.stored
             if as_json:

@@ -46,6 +46,11 @@ class PredictionGap:
     status: str
     cost: Cost
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; without the witness."""
+        names = ("ceiling", "lambda_min", "status")
+        return {"gap": self.value, **{name: getattr(self, name) for name in names}, **self.cost.to_dict()}
+
 
 def prediction_gap(
     phi: FeatureMap,

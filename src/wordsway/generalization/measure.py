@@ -47,8 +47,8 @@ class Generalization:
         S |phi(X)| |y - f_0| / sqrt(lambda_min(K_r)) for re-training, S the relative change of the features. Every map
         obeys error >= floor; for random features it is close to `bound`. 0 where the bracket is negative.
     constant : float
-        sqrt(n) ((2 - gamma)^2 - error): the constant of O(1 / sqrt(n)) that would make the theorem's inequality an
-        equality here.
+        sqrt(n) (bound - error), where bound is 0 for gamma >= 2: the constant of O(1 / sqrt(n)) that would make the
+        theorem's inequality an equality here.
     before, moved_before : float
         f(X, theta*) and f(X^i(Delta), theta*).
     after : float

@@ -56,9 +56,9 @@ def smallest_eigenvalue(K: Any) -> SmallestEigenvalue:
 
     Notes
     -----
-    All eigenvalues up to N = 400. Beyond, a Cholesky factor and Lanczos on the inverse: N^3 / 3 operations, where the
-    smallest eigenvalue of the inverse's largest ones converges in a few steps; a matrix without a factor is singular
-    in float64 or not positive, and falls back to the dense solver, O(N^3).
+    All eigenvalues up to N = 400. Beyond, a Cholesky factor, N^3 / 3 operations, and Lanczos on the inverse, whose
+    largest eigenvalue converges in a few steps; a matrix without a factor is singular in float64 or not positive, and
+    falls back to the dense solver, O(N^3).
     """
     kernel = as_context(K).detach().double()
     if kernel.shape[0] != kernel.shape[1]:

@@ -94,9 +94,10 @@ def gradient_flow(network: Network, X: Any, y: Any, times: Sequence[float], tole
 def descend(
     network: Network, X: Any, y: Any, steps: int, rate: float = 1e-2, enough: float = 1e-6, every: int = 50
 ) -> Descent:
-    """Train a network on all samples at once with Adam, until the loss is below `enough` or the steps are used up.
+    """Train a network on all samples at once with Adam, until the loss is at most `enough` or the steps are used up.
 
-    The rate falls to 0 along a cosine, so that the end is not noise. Cost: O(N parameters) for each step.
+    Whether to stop is looked at every `every` steps only. The rate falls to 0 along a cosine, so that the end is not
+    noise. Cost: O(N parameters) for each step.
     """
     inputs, labels = samples(network, X, y)
     moving, count = _Moving(network), check_size(steps, "steps")
@@ -115,7 +116,7 @@ def descend(
         size = (square / (1 - _SECOND ** (step + 1))).sqrt_().add_(1e-8)
         moving.theta.addcdiv_(mean, size, value=-now / (1 - _FIRST ** (step + 1)))
     loss_now = float(((moving.network(inputs) - labels) ** 2).mean())
-    return Descent(moving.network, loss_now, torch.tensor(losses), loss_now <= enough)
+    return Descent(moving.network, loss_now, torch.tensor(losses, dtype=torch.float64), loss_now <= enough)
 
 
 def samples(network: Network, X: Any, y: Any) -> tuple[Tensor, Tensor]:
@@ -127,6 +128,8 @@ def samples(network: Network, X: Any, y: Any) -> tuple[Tensor, Tensor]:
 
 def _times(times: Sequence[float]) -> Tensor:
     when = torch.as_tensor(list(times), dtype=torch.float64)
+    if not bool(torch.isfinite(when).all()):
+        raise InputError("times must be finite, got nan or inf")
     if when.ndim != 1 or not len(when) or float(when[0]) < 0 or not bool((when.diff() > 0).all()):
         raise InputError("times must be numbers >= 0 that increase, got others")
     return when

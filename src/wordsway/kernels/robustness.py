@@ -1,7 +1,7 @@
 """Robustness of regression on random and NTK features: S(x) = |x| |grad_x f(x)|, f the minimum-norm interpolator.
 
 Random features are phi(V x), V (k, d) of independent N(0, 1/d) entries; NTK features x (x) phi'(W x), W likewise, so
-that p = k d. With K alpha = y on the N training inputs (spec: Bombari, Kiyani and Mondelli 2023)
+that p = k d. With K alpha = y on the N training inputs (Bombari, Kiyani and Mondelli 2023)
 
     rf:   K = Phi Phi^T, Phi = phi(X V^T),    grad f(x) = V^T (phi'(V x) o Phi^T alpha)
     ntk:  K = X X^T o G G^T, G = phi'(X W^T),
@@ -78,6 +78,8 @@ class Robustness:
         f(x).
     fit : float
         Largest |f(x_i) - y_i| on the training inputs: the model interpolates where this is small.
+    seconds : float
+        Of building the model and of measuring at x.
     terms : Terms or None
         Where asked for.
     """
@@ -159,7 +161,7 @@ class FeatureModel:
         features = self.width * (d if kind == "ntk" else 1)
         if features < count:
             raise NumericalError(f"{count} samples need at least as many features, got {features}: use a larger width")
-        self._began = time.perf_counter()
+        began = time.perf_counter()
         memory.require(4 * 8 * count**2 + 3 * _BLOCK, f"a {count} x {count} kernel", "use fewer samples")
         keep = 8 * count * self.width <= min(_KEPT, memory.available() // 3)
         self._kept: list[Tensor] | None = [] if keep else None
@@ -167,6 +169,7 @@ class FeatureModel:
         self.alpha = interpolate(self.kernel, self.labels)
         fitted = self.kernel @ self.alpha
         self.fit = float((fitted - self.labels).abs().max())
+        self._building = time.perf_counter() - began
 
     def weights(self) -> Iterator[Tensor]:
         """Blocks of rows of the weights, (rows, d), the same every time: N(0, 1/d)."""
@@ -238,13 +241,14 @@ class FeatureModel:
 
     def robustness(self, x: Any, terms: bool = False) -> Robustness:
         """S(x) = |x| |grad f(x)|."""
+        began = time.perf_counter()
         point = self._point(x)
         size = float(torch.linalg.vector_norm(point))
         output, gradient = self._at(point)
         value = size * float(torch.linalg.vector_norm(gradient))
         told = self._terms(point, size) if terms else None
         count, d = self.inputs.shape
-        names = (self.activation.name, self.seed, time.perf_counter() - self._began)
+        names = (self.activation.name, self.seed, self._building + time.perf_counter() - began)
         return Robustness(self.kind, value, gradient, output, self.fit, count, d, self.width, *names, told)
 
     def _terms(self, point: Tensor, size: float) -> Terms:
@@ -272,8 +276,8 @@ def check_features(kind: str, phi: Activation) -> None:
     """Whether there are such features, with the derivatives that are needed."""
     if kind not in KINDS:
         raise InputError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}{nearest(kind, KINDS)}")
-    if kind == "ntk" and phi.name == "relu":
-        raise InputError("ntk robustness needs phi'', which relu does not have at 0: use softplus or gelu")
+    if kind == "ntk" and phi.kinked:
+        raise InputError(f"ntk robustness needs phi'', which {phi.name} does not have at a kink: use softplus or gelu")
 
 
 def check_labels(y: Any, count: int) -> Tensor:

@@ -62,6 +62,9 @@ def robustness_sweep(
     point = check_point(x, inputs.shape[1])
     counts = sorted({check_size(count, "samples") for count in samples})
     sizes = sorted({check_size(width, "widths") for width in widths})
+    for what, given in (("widths", sizes), ("samples", counts), ("activations", phis)):
+        if not given:
+            raise InputError(f"widths, samples and activations must each name at least one, got no {what}")
     if counts[-1] > len(inputs):
         raise InputError(f"samples must be at most the {len(inputs)} inputs, got {counts[-1]}")
     per = inputs.shape[1] if kind == "ntk" else 1

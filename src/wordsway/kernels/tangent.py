@@ -24,14 +24,14 @@ def ntk(network: Network | nn.Module, X: Any, layer: int | None = None) -> Tenso
     network : Network or torch.nn.Module
         For fully connected networks K = sum_k (F_k F_k^T) o (B_{k+1} B_{k+1}^T), with the features F_k and the
         back-propagated vectors B_{k+1} of the inputs; biases add B_{k+1} B_{k+1}^T. Any other module with one output
-        for each input goes through its Jacobian, in chunks.
+        for each input goes through its Jacobian, in chunks, in the dtype and on the device of X.
     X : array (N, d)
     layer : int, optional
         Only the block of one weight of a `Network`, counted from 0; the whole kernel if left out.
 
     Notes
     -----
-    Cost: O(N^2 width) for each layer and 2 N^2 numbers; through the Jacobian O(N^2 parameters).
+    Cost: O(N^2 width) for each layer and 3 N^2 numbers; through the Jacobian O(N^2 parameters).
     """
     inputs = as_inputs(X)
     count = len(inputs)
@@ -105,13 +105,13 @@ def _layer(network: Network, layer: int) -> int:
 
 def _by_jacobian(module: nn.Module, X: Tensor) -> Tensor:
     """J J^T from blocks of rows of J, each made by vectorised backward passes."""
-    parameters = {name: value.detach() for name, value in module.named_parameters()}
+    parameters = {name: value.detach().to(X) for name, value in module.named_parameters()}
     if not parameters:
         raise InputError("a module must have parameters for a tangent kernel, got none")
     size = sum(value.numel() for value in parameters.values()) * X.element_size()
     rows = max(1, min(len(X), _CHUNK // size))
     memory.require(2 * rows * size + len(X) ** 2 * X.element_size(), f"{rows} gradients", "use a smaller module")
-    gradient = torch.func.vmap(torch.func.grad(_output(module)), in_dims=(None, 0))
+    gradient = torch.func.vmap(torch.func.grad(_output(module, X)), in_dims=(None, 0))
 
     def block(start: int) -> Tensor:
         found = gradient(parameters, X[start : start + rows])
@@ -127,11 +127,12 @@ def _by_jacobian(module: nn.Module, X: Tensor) -> Tensor:
     return kernel
 
 
-def _output(module: nn.Module) -> Callable[[dict[str, Tensor], Tensor], Tensor]:
-    """The module's output at one input as a function of its parameters."""
+def _output(module: nn.Module, like: Tensor) -> Callable[[dict[str, Tensor], Tensor], Tensor]:
+    """The module's output at one input as a function of its parameters; its buffers are taken as `like` is."""
+    buffers = {name: value.to(like) for name, value in module.named_buffers() if value.is_floating_point()}
 
     def output(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
-        value: Tensor = torch.func.functional_call(module, parameters, (x[None],))
+        value: Tensor = torch.func.functional_call(module, {**buffers, **parameters}, (x[None],))
         if value.numel() != 1:
             raise InputError(f"a module must have one output for each input, got {value.numel()}")
         return value.reshape(())

@@ -14,7 +14,7 @@ from wordsway.lab.experiment import Table, Verdict
 
 Points: TypeAlias = Sequence[Mapping[str, Any]]
 
-_TOO_FEW = "not enough trials have finished"
+TOO_FEW = "not enough trials have finished"
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def exponent_near(
     found = power_law(table, x, y, *curve)
     said = f"{claim}: exponent {target:g} +- {tolerance:g}"
     if found is None:
-        return Verdict(said, _TOO_FEW if all(row[y] > 0 for row in table) else "a value is not positive", None)
+        return Verdict(said, TOO_FEW if all(row[y] > 0 for row in table) else "a value is not positive", None)
     measured = f"{found.exponent:.3f} (standard error {found.error:.3f})"
     if plain is not None and (bare := power_law(table, x, plain, *curve)) is not None:
         measured += f"; without the factor {bare.exponent:.3f}"
@@ -88,14 +88,14 @@ def overlap(claim: str, table: Points, tolerance: float, x: str = "n", y: str = 
     spreads = [max(abs(_ratio(value, fmean(values)) - 1) for value in values) for values in groups if len(values) > 1]
     said = f"{claim}: within {tolerance:.0%} of their mean"
     if not spreads:
-        return Verdict(said, _TOO_FEW, None)
+        return Verdict(said, TOO_FEW, None)
     return Verdict(said, f"{max(spreads):.1%} at most", bool(max(spreads) <= tolerance))
 
 
 def above(claim: str, table: Points, level: float, y: str = "least") -> Verdict:
     """That every y exceeds a level."""
     if not table:
-        return Verdict(claim, _TOO_FEW, None)
+        return Verdict(claim, TOO_FEW, None)
     worst = min(table, key=lambda row: float(row[y]))
     return Verdict(claim, f"{worst[y]:.3f} at least", bool(worst[y] > level))
 
@@ -108,7 +108,7 @@ def falls(claim: str, table: Points, x: str = "n", y: str = "mean", curve: Seque
         if len(ordered) > 1:
             ratios.append(_ratio(ordered[-1][y], ordered[0][y]))
     if not ratios:
-        return Verdict(claim, _TOO_FEW, None)
+        return Verdict(claim, TOO_FEW, None)
     return Verdict(claim, f"the last is at most {max(ratios):.3f} of the first", bool(max(ratios) < 1))
 
 
@@ -120,7 +120,7 @@ def below(
     points = [(row[y], tuple(row[name] for name in match)) for row in table]
     ratios = [_ratio(value, known[point]) for value, point in points if point in known]
     if not ratios:
-        return Verdict(claim, _TOO_FEW, None)
+        return Verdict(claim, TOO_FEW, None)
     under = sum(ratio < 1 for ratio in ratios)
     measured = f"at {under} of {len(ratios)} points, by factors from {min(ratios):.3f} to {max(ratios):.3f}"
     return Verdict(claim, measured, under >= share * len(ratios))

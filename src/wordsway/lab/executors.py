@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
-from wordsway.errors import InputError, MissingExtra, WordswayError
+from wordsway.errors import InputError, MissingExtra, WordswayError, one_line
 from wordsway.lab import worker
 
 P = ParamSpec("P")
@@ -146,8 +146,7 @@ def _starts(pool: Executor, count: int) -> bool:
 def _killed(pool: _Pool) -> bool:
     """Whether all processes of a pool that did not start were ended from outside; one that fails ends by itself."""
     processes = list((pool._processes or {}).values())
-    for process in processes:
-        process.join(_PATIENCE)
+    pool.shutdown()  # its own thread asks how each ended, and two that ask at once may get no answer
     return all(process.exitcode is not None and process.exitcode < 0 for process in processes)
 
 
@@ -180,7 +179,7 @@ def dask(address: str, patience: float = _PATIENCE) -> Iterator[Place]:
         client = Client(address, timeout=patience, set_as_default=False)
     except (OSError, ValueError, TypeError, ImportError, AssertionError) as error:  # the last: its loop did not start
         raise InputError(
-            f"a Dask scheduler must answer at {address} within {patience:g} s, got {_line(error)}: "
+            f"a Dask scheduler must answer at {address} within {patience:g} s, got {one_line(error)}: "
             "check the address and that the scheduler runs"
         ) from error
     with client:
@@ -199,7 +198,7 @@ def dask(address: str, patience: float = _PATIENCE) -> Iterator[Place]:
         ours = worker.versions()["wordsway"]
         for name, found in client.run(_version_there, on_error="return").items():
             if found != ours:
-                what = f"version {found}" if isinstance(found, str) else _line(found)
+                what = f"version {found}" if isinstance(found, str) else one_line(found)
                 raise InputError(f"Dask worker {name} must have wordsway {ours} installed, got {what}")
 
         @contextmanager
@@ -216,7 +215,3 @@ def dask(address: str, patience: float = _PATIENCE) -> Iterator[Place]:
 
 def _version_there() -> str:
     return worker.versions()["wordsway"]
-
-
-def _line(error: object) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from wordsway.errors import InputError, MissingExtra, nearest
+from wordsway.errors import InputError, MissingExtra, nearest, one_line
 from wordsway.lab.report import replace_file, table_as_csv
 
 FORMATS = ("csv", "jsonl", "parquet")
@@ -65,7 +65,7 @@ def _parquet(rows: list[dict[str, Any]]) -> bytes:
     try:
         table = pa.Table.from_pylist(rows)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        got = " ".join(str(error).split())
+        got = one_line(error)
         raise InputError(f"a Parquet column must have one type, got {got}: export one figure at a time") from error
     stream = io.BytesIO()
     parquet.write_table(table, stream)

@@ -34,8 +34,6 @@ class Part:
 class Plan:
     """Everything that a run needs to know, checked; the same trial is never in it twice."""
 
-    experiments: tuple[Experiment, ...]
-    scope: Scope
     parts: tuple[Part, ...]
 
     @property
@@ -57,8 +55,8 @@ def make_plan(experiments: Sequence[Experiment], scope: Scope, store: Store | No
         known = set() if store is None else store.finished(name, experiment.version)
         missing = tuple(trial for trial in mine if trial not in known)
         costs = {} if store is None else store.costs(name, experiment.version)
-        parts.append(Part(experiment, mine, missing, _sizes(mine), _estimate(experiment, missing, costs)))
-    return Plan(tuple(experiments), scope, tuple(parts))
+        parts.append(Part(experiment, mine, missing, sizes(mine), _estimate(experiment, missing, costs)))
+    return Plan(tuple(parts))
 
 
 def _estimate(experiment: Experiment, missing: Sequence[Trial], costs: dict[str, Estimate]) -> Estimate | None:
@@ -74,7 +72,7 @@ def _estimate(experiment: Experiment, missing: Sequence[Trial], costs: dict[str,
     return Estimate(sum(one.seconds for one in each), max((one.memory for one in each), default=0))
 
 
-def _sizes(trials: Sequence[Trial]) -> str:
+def sizes(trials: Sequence[Trial]) -> str:
     """Each parameter with its values: "d 96 to 384, data imdb/gaussian, n 10 to 250"."""
     seen: dict[str, list[object]] = {}
     for text in dict.fromkeys(trial.parameters for trial in trials):

@@ -9,13 +9,14 @@ import os
 import shlex
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from wordsway.errors import InputError
 from wordsway.lab.experiment import Experiment, Scope, Table, Verdict
+from wordsway.lab.plan import sizes
 from wordsway.lab.store import DIED, FAILED, Store
 from wordsway.show.figures import render
 from wordsway.show.page import Check, Picture, Section, page
@@ -115,7 +116,7 @@ def _facts(found: Answer) -> dict[str, str]:
     count = found.experiment.trials[scope.scale] if scope.trials is None else scope.trials
     return {
         "scale": scope.scale,
-        "data": scope.model or "the offline encoder's reviews, Gaussian contexts",
+        "parameters": sizes(found.experiment.asked(scope)),
         "trials a point": str(count),
         "seeds": f"{scope.seed} to {scope.seed + count - 1}",
         "trials finished": f"{found.finished} of {found.asked}",
@@ -126,10 +127,15 @@ def _facts(found: Answer) -> dict[str, str]:
 def command(experiment: Experiment, scope: Scope) -> str:
     """The command that makes a figure."""
     parts = ["wordsway reproduce", experiment.name, f"--scale {scope.scale}"]
-    parts += [f"--model {shlex.quote(scope.model)}"] if scope.model else []
+    parts += [f"--model {shlex.quote(scope.model)}"] if scope.model and uses_model(experiment, scope) else []
     parts += [f"--trials {scope.trials}"] if scope.trials else []
     parts += [f"--seed {scope.seed}"] if scope.seed else []
     return " ".join(parts)
+
+
+def uses_model(experiment: Experiment, scope: Scope) -> bool:
+    """Whether the model of a scope changes what an experiment asks."""
+    return experiment.asked(scope) != experiment.asked(replace(scope, model=None))
 
 
 def write_page(folder: Path, order: Sequence[str] = ()) -> Path:

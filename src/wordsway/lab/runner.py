@@ -24,7 +24,7 @@ from wordsway.lab.executors import Place
 from wordsway.lab.experiment import Experiment, Scope, Trial
 from wordsway.lab.plan import Plan, make_plan
 from wordsway.lab.store import DIED, DONE, FAILED, Row, Store
-from wordsway.lab.worker import Outcome, one_line, versions, work
+from wordsway.lab.worker import Outcome, kind_and_text, versions, work
 
 _KILLED = ("KilledWorker",)  # what Dask says of a trial whose workers died, known by name: Dask may not be installed
 _LISTEN = 5.0  # seconds without news, after which the place is asked whether it is still there
@@ -183,7 +183,7 @@ class _Session:
                     return False
                 except Exception as error:
                     if isinstance(error, RuntimeError) or self.place.gone():  # it was shut down
-                        raise self._closed(one_line(error)) from error
+                        raise self._closed(kind_and_text(error)) from error
                     raise
             queue.popleft()
         return True
@@ -207,7 +207,7 @@ class _Session:
                 if type(error).__name__ in _KILLED:
                     killed.append(trial)
                 else:
-                    self._keep(Row(trial, FAILED, None, one_line(error), None, None, None, _ours()))
+                    self._keep(Row(trial, FAILED, None, kind_and_text(error), None, None, None, _ours()))
             else:
                 found = json.dumps(outcome.versions)
                 state = DONE if outcome.error is None else FAILED

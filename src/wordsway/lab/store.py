@@ -82,23 +82,23 @@ class Row:
     ended: str = ""  # UTC, filled in by the store
 
     def to_dict(self) -> dict[str, Any]:
-        """A flat row: identity, parameters, record, then cost and origin."""
-        versions = {f"{name}_version": version for name, version in _parsed(self.versions, self.trial).items()}
-        return {
-            "experiment": self.trial.experiment,
-            "version": self.trial.version,
-            **_parsed(self.trial.parameters, self.trial),
-            "seed": self.trial.seed,
-            "state": self.state,
-            **(_parsed(self.record, self.trial) if self.record else {}),
-            "dtype": self.dtype,
-            "seconds": self.seconds,
-            "peak_mb": self.peak_mb,
-            "error": self.error,
-            "machine": self.machine,
-            "ended": self.ended,
-            **versions,
-        }
+        """A flat row: identity, parameters, record, then cost and origin.
+
+        A parameter or an entry of the record that is named like a column is called parameter_NAME or record_NAME.
+        """
+        trial = self.trial
+        versions = {f"{name}_version": version for name, version in _parsed(self.versions, trial).items()}
+        origin = {"machine": self.machine, "ended": self.ended, **versions}
+        cost = {"dtype": self.dtype, "seconds": self.seconds, "peak_mb": self.peak_mb, "error": self.error, **origin}
+        taken = {"experiment", "version", "seed", "state", *cost}
+        parameters = _beside(taken, "parameter", _parsed(trial.parameters, trial))
+        record = _beside(taken | set(parameters), "record", _parsed(self.record, trial) if self.record else {})
+        head = {"experiment": trial.experiment, "version": trial.version}
+        return {**head, **parameters, "seed": trial.seed, "state": self.state, **record, **cost}
+
+
+def _beside(taken: set[str], kind: str, values: dict[str, Any]) -> dict[str, Any]:
+    return {f"{kind}_{name}" if name in taken else name: value for name, value in values.items()}
 
 
 class Store:
@@ -189,7 +189,7 @@ class Store:
 
     def experiments(self) -> list[str]:
         """The names of the experiments that have rows, in the order they first came."""
-        found = self._db.execute("SELECT experiment FROM trials GROUP BY experiment ORDER BY min(id)")
+        found = self._ask("SELECT experiment FROM trials GROUP BY experiment ORDER BY min(id)", ())
         return [name for (name,) in found]
 
     def rows(

@@ -107,9 +107,9 @@ def _describe(problem: BaseException) -> str:
     """One line with the place it came from: "ValueError: ... (figure.py:12)"."""
     frames: list[Any] = traceback.extract_tb(problem.__traceback__)
     place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-    return one_line(problem) + place
+    return kind_and_text(problem) + place
 
 
-def one_line(problem: BaseException) -> str:
+def kind_and_text(problem: BaseException) -> str:
     """The kind and the text of an error."""
     return " ".join(f"{type(problem).__name__}: {problem}".split()).removesuffix(":")

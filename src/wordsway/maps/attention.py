@@ -15,6 +15,7 @@ from torch import Tensor
 from wordsway import memory
 from wordsway.contexts import check_size
 from wordsway.errors import InputError
+from wordsway.maps.arrays import as_tensor
 from wordsway.maps.one_word import OneWordResponse
 from wordsway.maps.response import PlainResponse, Response, StackedResponse
 from wordsway.maps.rotary import Rotary
@@ -181,10 +182,10 @@ class Attention:
     def check_width(self, X: Tensor) -> None:
         """Whether contexts have words of the right dimension."""
         d = X.shape[-1]
-        if self.d is not None and d != self.d:
+        if self.d is None:
+            self._check_heads(d, {})
+        elif d != self.d:
             raise InputError(f"this attention reads words of d={self.d}, got a context of d={d}")
-        if d % self.heads and None in (self.query, self.key, self.value):
-            raise InputError(f"d must be a multiple of heads={self.heads} when a projection is None, got d={d}")
 
     def project(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values by head, (..., H, n, size)."""
@@ -303,7 +304,7 @@ def _bias(name: str, bias: Any, weight: Tensor | None) -> Tensor | None:
     """A bias as a finite vector with an entry for each row of its projection, which it needs."""
     if bias is None:
         return None
-    vector = torch.as_tensor(bias)
+    vector = as_tensor(name, bias)
     if weight is None:
         raise InputError(f"{name} needs its projection to be given, got None for that")
     if tuple(vector.shape) != weight.shape[:1] or not vector.is_floating_point():
@@ -315,7 +316,7 @@ def _bias(name: str, bias: Any, weight: Tensor | None) -> Tensor | None:
 
 def _matrix(name: str, weight: Any) -> Tensor:
     """A weight as a finite matrix, out x in."""
-    matrix = torch.as_tensor(weight)
+    matrix = as_tensor(name, weight)
     if matrix.ndim != 2 or not matrix.is_floating_point() or 0 in matrix.shape:
         raise InputError(f"{name} must be a real matrix (out x in), got shape {tuple(matrix.shape)} of {matrix.dtype}")
     if not torch.isfinite(matrix).all():

@@ -149,7 +149,7 @@ def _own_bound(response: OneWordResponse, slot: int, stretch: Array) -> float:
     sees = np.ones(response.n, bool) if response.visible is None else response.visible[word].copy()
     sees[word] = False
     bound = np.maximum(bound, far[:, sees].max(axis=-1, initial=0.0))
-    if response.attention.score.name == "relu":  # the row may lose all its weights
+    if response.attention.score.may_vanish:  # the row may lose all its weights
         bound = np.maximum(bound, np.linalg.norm(row, axis=-1) / response.norm)
     return float((bound**2).sum())
 

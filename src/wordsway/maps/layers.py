@@ -12,7 +12,7 @@ from wordsway import memory
 from wordsway.activations import Activation
 from wordsway.errors import NumericalError
 from wordsway.gaussian import DenseGaussian, GaussianMatrix
-from wordsway.maps.response import LARGE, Ceiling, Functional, ValueAndGradient, positive_norm, relative
+from wordsway.maps.response import Ceiling, Functional, ValueAndGradient, positive_norm, relative
 
 _MANY = 1024  # features from which on one start is enough
 _BATCH = 2**25  # numbers in the features of a batch, when only values are asked
@@ -55,7 +55,7 @@ class LayeredResponse:
         # start is enough; with few it is rugged, and cheap.
         self.thrifty = len(start) > _MANY
         self.random_starts = 1 if self.thrifty else 10
-        self.kinked = not self.thrifty and (phi.name == "relu" or bool(phi.kinks))
+        self.kinked = not self.thrifty and phi.kinked
         self.starts = [start.unsqueeze(-1)]  # k 1, pre-activations of X by layer
         for layer in self.deeper:
             self.starts.append(layer @ phi(self.starts[-1]))
@@ -66,8 +66,7 @@ class LayeredResponse:
         """Pre-activations by layer and the change of the features, all (k, B)."""
         moves = delta.to(self.like).reshape(-1, len(self.blocks), self.shape[-1])  # B m d
         needed = 4 * len(self.starts) * self.starts[0].numel() * moves.shape[0] * moves.element_size()
-        if needed > LARGE:
-            memory.require(needed, "the features of a batch of perturbations", "ask fewer perturbations at once")
+        memory.require(needed, "the features of a batch of perturbations", "ask fewer perturbations at once")
         shift = self.blocks[0] @ moves[:, 0].mT
         for slot, block in enumerate(self.blocks[1:], 1):
             shift = shift + block @ moves[:, slot].mT

@@ -19,6 +19,7 @@ from wordsway.activations import activation as named
 from wordsway.contexts import as_context, check_size
 from wordsway.errors import InputError
 from wordsway.gaussian import DenseGaussian, GaussianMatrix, RevealedGaussian
+from wordsway.maps.arrays import as_tensor
 from wordsway.maps.layers import LayeredResponse
 from wordsway.maps.response import Response, StackedResponse, check_position
 from wordsway.seeds import derive, generator
@@ -198,7 +199,9 @@ def _stored(weights: Sequence[Any], inputs: int, depth: int, k: int | None) -> l
     """Given weights, whose shapes must chain."""
     if len(weights) != depth:
         raise InputError(f"weights must be one matrix for each of the {depth} layers, got {len(weights)}")
-    layers = [DenseGaussian.of(torch.as_tensor(weight)) for weight in weights]
+    layers = [
+        DenseGaussian.of(as_tensor(f"the weight of layer {number}", weight)) for number, weight in enumerate(weights, 1)
+    ]
     width = layers[0].shape[0] if k is None else k
     for number, layer in enumerate(layers, 1):
         expected = (width, inputs if number == 1 else width)
@@ -251,7 +254,9 @@ def random_feature_response(
     scale = math.sqrt(beta / (n * d))
     block = RevealedGaussian(width, len(words) * d, scale, derive(seed, "layer 1"), context.dtype)
     moving = context[list(words)]  # m d
-    rest = math.sqrt(max(float((context * context).sum() - (moving * moving).sum()), 0.0)) if len(words) < n else 0.0
+    lengths = torch.linalg.vector_norm(context, dim=1)  # n
+    lengths[list(words)] = 0.0
+    rest = float(torch.linalg.vector_norm(lengths))
     start = torch.randn(width, generator=generator(seed, "other words"), dtype=context.dtype) * (scale * rest)
     start += block @ moving.reshape(-1)
     blocks: list[GaussianMatrix] = [block.columns(slot * d, (slot + 1) * d) for slot in range(len(words))]

@@ -16,7 +16,6 @@ from wordsway.errors import InputError, NumericalError, nearest
 
 FeatureMap: TypeAlias = Callable[[Tensor], Tensor]
 ValueAndGradient: TypeAlias = tuple[Tensor, Tensor | None]
-LARGE = 2**20  # bytes; asking the system takes a millisecond, which no small batch is worth
 EFFORTS = ("simple", "quick", "tight")  # how hard to work on a ceiling
 Functional: TypeAlias = Callable[[Tensor], ValueAndGradient]
 
@@ -50,7 +49,9 @@ class Response(Protocol):
 
     A response may also help the search: `guesses()` are directions to start from, `escapes(delta)` points in other
     basins near given ones, `random_starts` how many random starts are worth it, `kinked` whether it has kinks, and
-    `thrifty` whether each evaluation is costly.
+    `thrifty` whether each evaluation is costly. Two more serve generalization: `inners(us)` is several functionals at
+    once, with values (m, ...) and gradients (m, ..., *shape), and `stored()` the same response made ready for many
+    questions.
     """
 
     shape: tuple[int, ...]
@@ -160,7 +161,7 @@ class AutogradResponse:
 
     def change(self, delta: Tensor, gradient: bool = True) -> ValueAndGradient:
         def square(moved: Tensor) -> Tensor:
-            difference = self._features(moved) - self._base
+            difference = self._finite(moved) - self._base
             return self._by_move(difference * difference, moved).sum(-1)
 
         return relative(*differentiate(square, delta, gradient), self._norm)
@@ -169,9 +170,15 @@ class AutogradResponse:
         weights = u.to(self._base).reshape(-1)
 
         def functional(delta: Tensor) -> ValueAndGradient:
-            return differentiate(lambda moved: self._by_move(self._features(moved), moved) @ weights, delta, True)
+            return differentiate(lambda moved: self._by_move(self._finite(moved), moved) @ weights, delta, True)
 
         return functional
+
+    def _finite(self, delta: Tensor) -> Tensor:
+        features = self._features(delta)
+        if not bool(torch.isfinite(features).all()):
+            raise NumericalError("the features of a perturbed context are not finite: use a smaller radius")
+        return features
 
     def _by_move(self, features: Tensor, delta: Tensor) -> Tensor:
         """(..., *batch, *feature shape) -> (..., *batch, p)."""

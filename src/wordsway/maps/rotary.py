@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from wordsway.errors import InputError
+from wordsway.maps.arrays import as_tensor
 
 
 class Rotary:
@@ -25,7 +26,7 @@ class Rotary:
     """
 
     def __init__(self, frequencies: Any, scale: float = 1.0) -> None:
-        self.frequencies = torch.as_tensor(frequencies).detach()
+        self.frequencies = as_tensor("frequencies", frequencies).detach()
         if self.frequencies.ndim != 1 or not self.frequencies.is_floating_point():
             raise InputError(f"frequencies must be a vector of floats, got shape {tuple(self.frequencies.shape)}")
         if not torch.isfinite(self.frequencies).all():

@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 _SLACK = 1 + 1e-9
 
 
-def rows_ceiling(response: RowsResponse, radius: float, effort: str) -> Ceiling:
-    """A certified bound on the relative change.
+def rows_ceiling(response: RowsResponse, radius: float, effort: str) -> Ceiling | None:
+    """A certified bound on the relative change; None for scores of one's own without a normaliser.
 
     One word and a normalised score: the certificate of the same attention without its output, times the output's norm.
     Words together: a row stays a mean of values, of which the moving ones reach kappa r further ("convex rows").
     Linear scores: the triangle inequality on each row's expansion in the moves ("row norms").
     """
     attention = response.attention
+    if not (attention.score.normalised or attention.score.linear):
+        return None
     out = 1.0 if attention.output is None else _norm(attention.output.to(response.like))
     if len(response.words) == 1 and attention.score.normalised:
         inner = attention.without_output().respond(response.context, response.words[0])
@@ -75,7 +77,7 @@ def _convex_rows(response: RowsResponse, radius: float) -> Tensor:
         others = torch.cdist(rows[:, words], values[:, response.rest])  # H m r
         others = others.masked_fill(~_sees(response, response.rest)[words], 0.0).amax(-1)
         bound[:, words] = torch.maximum(bound[:, words], others)
-    if response.attention.score.name == "relu":  # a row may lose all its weights
+    if response.attention.score.may_vanish:  # a row may lose all its weights
         bound = torch.where(touched, torch.maximum(bound, torch.linalg.vector_norm(rows, dim=-1)), bound)
     return torch.square(bound)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.maps.response import LARGE, AutogradResponse, Ceiling, Functional, ValueAndGradient, positive_norm
+from wordsway.maps.response import AutogradResponse, Ceiling, Functional, ValueAndGradient, positive_norm
 
 if TYPE_CHECKING:
     from wordsway.maps.attention import Attention
@@ -73,8 +73,7 @@ class RowsResponse:
         moves = delta.reshape(-1, len(self.words), delta.shape[-1])  # B m d
         heads, n, size = self.mixed.shape
         needed = 6 * moves.shape[0] * heads * n * (size + len(self.words)) * delta.element_size()
-        if needed > LARGE:
-            memory.require(needed, "the rows of a batch of perturbations", "ask fewer perturbations at once")
+        memory.require(needed, "the rows of a batch of perturbations", "ask fewer perturbations at once")
         attention = self.attention
         moved = [attention.apply(name, moves) for name in ("query", "key", "value")]  # B H m s
         query, key, value = (

@@ -26,6 +26,8 @@ class Score:
 
     `gain` is g on tensors; `array_gain` and `array_slope` are g and g' on arrays. Softmax has none, because it works
     with odds. A rule of your own needs all three: g at least 0 and never falling, on which searches and ceilings rely.
+    Say `positive` where g is > 0 everywhere: a row then never loses all its weights, and ceilings may be lower. Without
+    a normaliser only the linear rule has ceilings.
     """
 
     name: str
@@ -33,11 +35,29 @@ class Score:
     array_gain: Callable[[Array], Array] | None = None
     array_slope: Callable[[Array], Array] | None = None
     normalised: bool = True
+    positive: bool = False  # g > 0 everywhere
 
     def __post_init__(self) -> None:
         given = [rule is not None for rule in (self.gain, self.array_gain, self.array_slope)]
         if self.normalised and any(given) and not all(given):
             raise InputError("a score must have gain, array_gain and array_slope, or none of them, got some")
+        if self.positive and self.array_gain is not None:
+            tried = np.array([-10.0, 0.0, 10.0])
+            for score, gain in zip(tried, self.array_gain(tried), strict=True):
+                if not gain > 0:
+                    raise InputError(
+                        f"gains of a positive score must be > 0, got {gain:g} at {score:g}: leave positive out"
+                    )
+
+    @property
+    def may_vanish(self) -> bool:
+        """Whether a row may lose all its weights."""
+        return self.gain is not None and not self.positive
+
+    @property
+    def linear(self) -> bool:
+        """Whether this is the built-in rule whose weights are the scores themselves."""
+        return self == SCORES["linear"]
 
     def weights(self, scores: Tensor, visible: Tensor | None = None) -> Tensor:
         """Weights of the keys (last axis); keys that a row does not see get 0."""
@@ -61,9 +81,9 @@ def _sigmoid_slope(scores: Array) -> Array:
 SCORES = {
     score.name: score
     for score in (
-        Score("softmax"),
+        Score("softmax", positive=True),
         Score("relu", torch.relu, lambda s: np.maximum(s, 0), lambda s: (s > 0).astype(s.dtype)),
-        Score("sigmoid", torch.sigmoid, expit, _sigmoid_slope),
+        Score("sigmoid", torch.sigmoid, expit, _sigmoid_slope, positive=True),
         Score("linear", lambda s: s, normalised=False),
     )
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wordsway.errors import InputError
+from wordsway.errors import InputError, one_line
 
 TEMPLATE = "chat_template.jinja"
 SETTINGS = "tokenizer_config.json"
@@ -39,7 +39,7 @@ class Chat:
             page = sandbox.from_string(self.template, globals={"raise_exception": refuse})
             parts = page.render(messages=said, add_generation_prompt=True, **dict(self.marks)).split(_WORDS)
         except Exception as error:  # what a template may raise is of any kind
-            raise _unusable(" ".join(str(error).split())[:200] or type(error).__name__) from error
+            raise _unusable(one_line(error, 200)) from error
         if len(parts) != 2:
             raise _unusable(f"what the user says {len(parts) - 1} times")
         return parts[0], parts[1]

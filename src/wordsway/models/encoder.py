@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from wordsway.errors import InputError, MissingExtra
+from wordsway.errors import InputError, MissingExtra, one_line
 from wordsway.models import files, offline
 from wordsway.models.configuration import Config, load_config
 from wordsway.models.files import ModelFile
@@ -71,7 +71,7 @@ def _read_embeddings(file: ModelFile, config: Config) -> Embeddings:
     except (OSError, ValueError, SafetensorError) as error:
         raise InputError(
             f"{file.path} must hold the weights of the {config.kind} encoder that {files.CONFIG} describes, "
-            f"got {_line(error)}: {file.remedy}"
+            f"got {one_line(error)}: {file.remedy}"
         ) from error
 
 
@@ -125,7 +125,7 @@ def load_tokenizer(file: ModelFile, vocabulary: int) -> "Tokenizer":
         tokenizer.no_padding()
         tokenizer.encode(_SAMPLE)
     except Exception as error:  # the library raises a bare Exception for a file it cannot use
-        raise InputError(f"{file.path} must be a tokenizer, got {_line(error)}: {file.remedy}") from error
+        raise InputError(f"{file.path} must be a tokenizer, got {one_line(error)}: {file.remedy}") from error
     check_numbers(tokenizer, vocabulary, str(file.path))
     return tokenizer
 
@@ -166,7 +166,3 @@ def vocabulary(model: str | None = None) -> list[str]:
     for word in sorted(numbers):
         words[numbers[word]] = word
     return words
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -99,14 +99,9 @@ def hear(
     -----
     `steps` forward and backward passes for each length and text.
     """
-    sizes = tuple(sorted({check_size(n, "lengths") for n in lengths}))
+    sizes = check_lengths(model, lengths, sentence)
     found = model.read(sentence)
     chosen = found.scored[-1] if word is None else found.word(word)
-    shortest = len(found.ids)
-    if sizes[0] < shortest:
-        raise InputError(f"lengths must be at least {shortest}, the tokens of the sentence, got {sizes[0]}")
-    if sizes[-1] > model.positions:
-        raise InputError(f"lengths must be at most {model.positions}, which {model.name} reads, got {sizes[-1]}")
     around = model.review_tokens(check_size(texts, "texts"), min(sizes[-1], model.positions), seed).tolist()
     opening = _opening(found)
     values = []
@@ -119,9 +114,19 @@ def hear(
     return Curve(model.name, sizes, tuple(values))
 
 
-def map_curves(lengths: Sequence[int], d: int, texts: int = TEXTS, seed: int = 0) -> list[Curve]:
+def check_lengths(model: Model, lengths: Sequence[int], sentence: str) -> tuple[int, ...]:
+    """The lengths in order, each once, where the sentence fits into all and the model reads them."""
+    sizes = tuple(sorted({check_size(n, "lengths") for n in lengths}))
+    shortest = len(model.read(sentence).ids)
+    if sizes[0] < shortest:
+        raise InputError(f"lengths must be at least {shortest}, the tokens of the sentence, got {sizes[0]}")
+    if sizes[-1] > model.positions:
+        raise InputError(f"lengths must be at most {model.positions}, which {model.name} reads, got {sizes[-1]}")
+    return sizes
+
+
+def map_curves(lengths: Sequence[int], d: int, texts: int = TEXTS, seed: int = 0) -> Iterator[Curve]:
     """The same for random features and random attention, at Gaussian contexts of the same sizes."""
-    curves = []
     for name in MAPS:
         named = map_named(name)
         values = []
@@ -131,8 +136,7 @@ def map_curves(lengths: Sequence[int], d: int, texts: int = TEXTS, seed: int = 0
                 response = named.respond(gaussian_context(n, d, number), 0, MapOptions(), number)
                 row.append(response_sensitivity(response, 0, ceiling=None, seed=number).value)
             values.append(tuple(row))
-        curves.append(Curve(name, tuple(sorted(set(lengths))), tuple(values)))
-    return curves
+        yield Curve(name, tuple(sorted(set(lengths))), tuple(values))
 
 
 def _opening(text: Text) -> int:
@@ -143,7 +147,7 @@ def _opening(text: Text) -> int:
 def _grown(text: Text, word: Word, around: list[int], n: int) -> tuple[Text, Word]:
     """The sentence with tokens of another text before and after it, n in all, and its word at its new place."""
     opening = _opening(text)
-    closing = opening + sum(len(one.tokens) for one in text.words[opening:] if not one.special)
+    closing = text.scored[-1].tokens[-1] + 1
     extra = n - len(text.ids)
     before = extra // 2
     ids = [

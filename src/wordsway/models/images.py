@@ -16,7 +16,7 @@ from torch import Tensor
 
 from wordsway import seeds
 from wordsway.contexts import normalize
-from wordsway.errors import InputError, MissingExtra, nearest
+from wordsway.errors import InputError, MissingExtra, nearest, one_line
 from wordsway.models import hub
 from wordsway.models.reviews import at_most
 
@@ -107,7 +107,7 @@ def _read(path: Path, file: _HubFile) -> _Images:
         pictures = [one["bytes"] for one in table[file.picture]]
         classes = np.asarray(table[file.label], np.int64)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        got = " ".join(str(error).split())
+        got = one_line(error)
         raise InputError(
             f"{path} must hold pictures and their classes, got {got}: remove it to fetch it again"
         ) from error

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from wordsway import memory, seeds
 from wordsway.contexts import check_size
-from wordsway.errors import InputError
+from wordsway.errors import InputError, one_line
 from wordsway.maps import Attention
 from wordsway.models.families import Family, family_of
 from wordsway.models.library import split_library
@@ -174,7 +174,7 @@ class Layered:
         except (TypeError, ValueError):
             layer = -1
         if not 0 <= layer < self.layers:
-            got = " ".join(repr(index).split())[:40]
+            got = one_line(repr(index), 40)
             raise InputError(f"the layer must be 0..{self.layers - 1}, got {got}: {self.name} has {self.layers} layers")
         return layer
 

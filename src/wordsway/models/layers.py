@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from wordsway.contexts import check_size
-from wordsway.errors import InputError
+from wordsway.errors import InputError, one_line
 from wordsway.maps import Attention
 from wordsway.maps.attention import NAMES
 from wordsway.models.families import family_of
+from wordsway.models.profile import check_length
 from wordsway.models.skeleton import skeleton
 from wordsway.models.words import Text, Word
 from wordsway.seeds import generator
@@ -132,9 +132,7 @@ def layer_changes(
     layer = model.attention(0)
     stack = _Stack(model, text)
     own = stack.rows[list(word.tokens)]
-    length = float(torch.linalg.vector_norm(own)) if norm is None else float(norm)
-    if not (math.isfinite(length) and length > 0):
-        raise InputError(f"norm must be a number > 0, got {norm}")
+    length = check_length(torch.linalg.vector_norm(own) if norm is None else norm, "norm")
     direction = attracting_direction(layer, stack.read(stack.rows), stack.scale(), _heads(layer, head))
     pull = direction.to(own).expand_as(own)
     noise = torch.randn(count, *own.shape, generator=generator(seed, "noise"), dtype=torch.float64).to(own)
@@ -147,9 +145,11 @@ def layer_changes(
 
 
 def _heads(layer: Attention, head: int | None) -> Sequence[int]:
-    if head is not None and not 0 <= head < layer.heads:
-        raise InputError(f"head must be from 0 to {layer.heads - 1}, got {head}")
-    return range(layer.heads) if head is None else [head]
+    if head is None:
+        return range(layer.heads)
+    if not isinstance(head, int) or not 0 <= head < layer.heads:
+        raise InputError(f"head must be an integer from 0 to {layer.heads - 1}, got {one_line(repr(head), 40)}")
+    return [head]
 
 
 def attracting_direction(
@@ -161,7 +161,7 @@ def attracting_direction(
     mean score that the rows give to the word; then the mean over heads, all unless told. `scale` is what a norm before
     the layer multiplies rows by. O(d q^2) for a head of q rows.
     """
-    total = torch.zeros(rows.shape[-1], dtype=torch.float64)
+    total = torch.zeros(rows.shape[-1], dtype=torch.float64, device=rows.device)
     middle = rows.double().mean(0)
     for head in range(layer.heads) if heads is None else heads:
         queries, keys = factors(layer, head)

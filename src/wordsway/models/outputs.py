@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wordsway.errors import InputError, nearest
+from wordsway.errors import InputError, nearest, one_line
 from wordsway.maps.response import positive_norm
 
 NAMES = ("last", "pooled", "next", "class")
@@ -71,7 +71,7 @@ def output_named(on: Any, layers: int, network: Any, name: str) -> Output:
         if network.config.num_labels < 2:
             raise InputError(f"class needs two classes at least, got 1 of {name}: measure on pooled instead")
         return Output(on, None, True, _probabilities)
-    got = " ".join(repr(on).split())[:40]
+    got = one_line(repr(on), 40)
     hint = nearest(on, NAMES) if isinstance(on, str) else ""
     raise InputError(f"on must be one of {', '.join(NAMES)} or the number of a layer, got {got}{hint}")
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from wordsway.contexts import check_size
-from wordsway.errors import InputError
+from wordsway.errors import InputError, one_line
 from wordsway.memory import Meter
 from wordsway.models.outputs import output_named
 from wordsway.models.reader import Reader
@@ -72,7 +72,7 @@ class TextProfile:
         What the change was measured on.
     mode : {"search", "fast"}
     scores : tuple of WordScore
-        In the order of the text.
+        In the order asked; that of the text unless told.
     shortfall : float or None
         For the fast mode: how far it is below the search for its own top word, as a share of what that finds.
     cost : Cost
@@ -182,7 +182,7 @@ class Moves:
         places = torch.tensor([[*word.tokens, *[0] * (longest - len(word.tokens))] for word in self.words])
         self.own = reader.rows[places] * self.used  # W m e
         norms = torch.linalg.vector_norm(self.own, dim=(1, 2))
-        self.radii = norms if radius is None else torch.full_like(norms, _positive(radius))
+        self.radii = norms if radius is None else torch.full_like(norms, check_length(radius, "radius"))
         if not bool((self.radii > 0).all()):
             zero = self.words[int(self.radii.argmin())].text
             raise InputError(f"the embedding of a word must not be zero, got that of {zero!r}: give a radius")
@@ -267,12 +267,12 @@ class Moves:
         return found
 
 
-def _positive(radius: Any) -> float:
+def check_length(value: Any, name: str) -> float:
+    """A length of a move: a finite number > 0."""
     try:
-        found = math.nan if isinstance(radius, str | bool) else float(radius)
+        found = math.nan if isinstance(value, str | bool) else float(value)
     except (TypeError, ValueError):
         found = math.nan
     if not (math.isfinite(found) and found > 0):
-        got = " ".join(repr(radius).split())[:40]
-        raise InputError(f"radius must be a number > 0, got {got}")
+        raise InputError(f"{name} must be a number > 0, got {one_line(repr(value), 40)}")
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -51,11 +51,6 @@ class Reader:
         if not bool(torch.isfinite(self.before).all()):
             raise NumericalError(f"{model.name} must give finite numbers for the text, got others: check its weights")
 
-    @property
-    def size(self) -> int:
-        """Items of a batch with gradients that fit into memory."""
-        return self._fitting(gradient=True)
-
     def changes(
         self, words: Sequence[Word], moves: Tensor, gradient: bool = False
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -96,13 +91,6 @@ class Reader:
                 assert found is not None
                 apart[some] = found
         return values, slopes, apart
-
-    def features(self, batch: Tensor) -> Iterator[Tensor]:
-        """The outputs of batches of whole inputs (B, n, e), a part at a time, without gradients."""
-        size = self._fitting(gradient=False)
-        with torch.no_grad():
-            for start in range(0, len(batch), size):
-                yield self._features(batch[start : start + size], 0)
 
     def pull(self, cotangents: Tensor) -> Tensor:
         """The products u^T J of the Jacobian of the output in all rows at once, for each u of (K, ...): (K, n, e)."""

@@ -256,12 +256,13 @@ class _Search:
         likely = torch.tensor(self.vocabulary.likely, dtype=torch.long)
         if not len(likely):
             return
-        rows = self.place.table[likely]
+        rows = self.place.table[likely].cpu()  # what is ranked stays there, wherever the model is
         shuffled = torch.randperm(len(likely), generator=generator(seed, "swaps")).tolist()
         anchors = shuffled[:_ANCHORS]
         values, slopes, _ = self.place.changes(likely[anchors].tolist(), gradient=True)
         assert slopes is not None
-        promised = (values - (rows[anchors] * slopes).sum(1)).mean() + rows @ slopes.mean(0)
+        slopes = slopes.cpu()
+        promised = (values.cpu() - (rows[anchors] * slopes).sum(1)).mean() + rows @ slopes.mean(0)
         surrogate = _Surrogate(rows, min(limit, len(likely), _KNOWN))
         tried = torch.zeros(len(likely), dtype=torch.bool)
         bar = tqdm(total=limit, desc="candidates", delay=2, leave=False, disable=not progress)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from wordsway import memory, seeds
-from wordsway.errors import InputError, MissingExtra, nearest
+from wordsway.errors import InputError, MissingExtra, nearest, one_line
 from wordsway.models import cache, files, offline, splitter
 from wordsway.models.chat import write_chat
 from wordsway.models.families import check_whole
@@ -58,8 +58,9 @@ def load(model: Any, tokenizer: Any = None) -> Model:
     Raises
     ------
     InputError
-        Where there is no such model, a file is damaged or pickled, or its attention is of another kind: bert, roberta,
-        xlm-roberta, camembert, distilbert, gpt2, llama, mistral and qwen2 are known.
+        Where there is no such model, a file is damaged or pickled, or it is an encoder and a decoder in one. Layers as
+        `Attention` are known of bert, roberta, xlm-roberta, camembert, distilbert, gpt2, llama, mistral and qwen2;
+        models of other kinds are measured as a whole.
     MissingExtra
         Where an offline package, transformers, or gguf and accelerate for a GGUF file are not installed.
 
@@ -178,11 +179,11 @@ def _write(network: Any, own: splitter.Splitter, folder: Path) -> None:
 
 
 def _check_config(path: Path, remedy: str) -> dict[str, Any]:
-    """Read a configuration, and refuse a model of another kind before its weights are read."""
+    """Read a configuration, and refuse a model that cannot be measured before its weights are read."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} must be a model's configuration, got {_line(error)}: {remedy}") from error
+        raise InputError(f"{path} must be a model's configuration, got {one_line(error)}: {remedy}") from error
     config = raw if isinstance(raw, dict) else {}
     check_whole(config)
     return config
@@ -190,7 +191,8 @@ def _check_config(path: Path, remedy: str) -> dict[str, Any]:
 
 def _head(config: dict[str, Any]) -> str:
     """How transformers reads a model with what it has on top, where that says something about words or texts."""
-    named = (config.get("architectures") or [""])[0]
+    said = config.get("architectures")
+    named = str(said[0]) if isinstance(said, list) and said else ""
     if named.endswith(("ForCausalLM", "LMHeadModel")):
         return "AutoModelForCausalLM"
     return "AutoModelForSequenceClassification" if named.endswith("ForSequenceClassification") else "AutoModel"
@@ -211,7 +213,7 @@ def _read(place: Path, reader: str, remedy: str) -> Any:
                 folder, output_loading_info=True, **_READ, **options
             )
         except Exception as error:  # what damaged files raise below transformers is of any kind
-            raise InputError(f"{place} must hold a whole model, got {_line(error)}: {remedy}") from error
+            raise InputError(f"{place} must hold a whole model, got {one_line(error)}: {remedy}") from error
     missing = sorted(name for name in report["missing_keys"] if not name.startswith(_UNUSED))
     if missing:
         some = f"{missing[0]} and {len(missing) - 1} others" if len(missing) > 1 else missing[0]
@@ -278,7 +280,3 @@ def _untouched_randomness(seed: int | None = None) -> Iterator[None]:
         yield
     finally:
         torch.set_rng_state(state)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from wordsway.errors import InputError
+from wordsway.errors import InputError, one_line
 from wordsway.models.splitter import Splitter
 
 _LOG = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class Text:
             return words[place]
         listed = ", ".join(f"{word.position} {word.text}" for word in words[:_SHOWN])
         more = ", ..." if len(words) > _SHOWN else ""
-        got = " ".join(repr(position).split())[:40]
+        got = one_line(repr(position), 40)
         raise InputError(f"word must be a position from 0 to {len(words) - 1}, got {got}: {listed}{more}")
 
 

@@ -240,7 +240,7 @@ def _search(response: Response, radius: float, seed: int, effort: Effort | None)
         return None if found is None else found.cpu().numpy().reshape(-1, *delta.shape[1:])
 
     first = starts.cpu().contiguous().numpy()
-    return maximise(objective, first, radius, effort or hint, escape)
+    return maximise(objective, first, radius, hint if effort is None else effort, escape)
 
 
 def _tensor(array: Array, response: Response) -> Tensor:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from wordsway.errors import InputError
 
 Array: TypeAlias = npt.NDArray[np.floating[Any]]
 # (B, G, m, d) -> values (B, G) and, if wanted, gradients (B, G, m, d): B starts for each of G problems of m moves
@@ -30,6 +34,22 @@ class Effort:
     anneal: int = 0
     history: int = 6
     tolerance: float = 1e-5
+
+    def __post_init__(self) -> None:
+        for name, least in (("power", 0), ("sift", 0), ("keep", 1), ("polish", 0), ("anneal", 0), ("history", 1)):
+            value = getattr(self, name)
+            try:
+                enough = not isinstance(value, bool) and operator.index(value) >= least
+            except TypeError:
+                enough = False
+            if not enough:
+                raise InputError(f"{name} must be an integer >= {least}, got {value!r}")
+        try:
+            positive = math.isfinite(self.tolerance) and self.tolerance > 0
+        except TypeError:
+            positive = False
+        if not positive:
+            raise InputError(f"tolerance must be a finite number > 0, got {self.tolerance!r}")
 
 
 @dataclass(frozen=True)
@@ -71,7 +91,9 @@ def maximise(
     inside : bool
         Whether the starts are points of the ball, rather than directions to its edge.
     """
-    effort = effort or Effort()
+    effort = Effort() if effort is None else effort
+    if not isinstance(effort, Effort):
+        raise InputError(f"effort must be an Effort or None, got {effort!r}: give Effort(polish=60), for example")
     best = _Best(starts)
     point = _to_ball(starts, radius) if inside else _to_sphere(starts, radius)
     for _ in range(effort.power):
@@ -253,6 +275,7 @@ def _anneal(objective: Objective, best: _Best, point: Array, radius: float, step
     eighth of the steps only the best start of each problem goes on. A problem has converged when the last quarter
     gained less than a thousandth.
     """
+    before = best.value.copy()
     for turn, length in enumerate((0.1 * np.geomspace(1, 0.01, steps)).tolist()):
         if turn == steps - steps // 4:
             before = best.value.copy()

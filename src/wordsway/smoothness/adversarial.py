@@ -13,7 +13,7 @@ from torch import Tensor
 from wordsway.contexts import check_radius, check_size
 from wordsway.errors import InputError, NumericalError
 from wordsway.maps import Attention
-from wordsway.smoothness.heads import Direction, attention_of, directions, score_slope, values
+from wordsway.smoothness.heads import Direction, attention_of, dimension, directions, score_slope, values
 from wordsway.smoothness.jacobian import jacobian_of, tangent
 from wordsway.smoothness.lanczos import top_triplets
 from wordsway.smoothness.measure import PRODUCTS, TOLERANCE, LocalLipschitz, local_lipschitz
@@ -57,7 +57,13 @@ class AdversarialContext:
 
 
 def adversarial_context(
-    layer: Callable[[Tensor], Tensor], n: int, R: float, head: int | None = None, steps: int = 0, seed: int = 0
+    layer: Callable[[Tensor], Tensor],
+    n: int,
+    R: float | None,
+    head: int | None = None,
+    steps: int = 0,
+    seed: int = 0,
+    products: int = PRODUCTS,
 ) -> AdversarialContext:
     """A context of n words in B_R at which the layer is very steep, by the construction of Castin, Ablin and Peyre.
 
@@ -67,7 +73,8 @@ def adversarial_context(
         With softmax scores.
     n : int
         At least 2.
-    R : float
+    R : float or None
+        None is sqrt(d).
     head : int or None
         The head whose eigenvectors are used; None takes the best of all heads, by how far the first word moves the
         others.
@@ -75,6 +82,8 @@ def adversarial_context(
         Then climb: ascent of the constant over all contexts in B_R^n, for at most so many steps.
     seed : int
         Of the vectors that the searches for singular values start from.
+    products : int
+        As for `local_lipschitz`, of the constant at the context.
 
     Notes
     -----
@@ -82,23 +91,23 @@ def adversarial_context(
     """
     attention = attention_of(layer)
     place, direction = adversarial_directions(attention, n, R, head)[0]
-    radius = float(R)
+    radius = check_radius(R, dimension(attention))
     context = direction.context(n, radius)
     taken = 0
     if steps:
         context, taken = _climb(attention, context, radius, check_size(steps, "steps"), seed)
-    constant = local_lipschitz(attention, context, TOLERANCE, PRODUCTS, seed=seed)
+    constant = local_lipschitz(attention, context, TOLERANCE, products, seed=seed)
     return AdversarialContext(
         context, constant, place, direction.kind, direction.eigenvalue, direction.gamma, radius, taken
     )
 
 
 def adversarial_directions(
-    layer: Callable[[Tensor], Tensor], n: int, R: float, head: int | None = None
+    layer: Callable[[Tensor], Tensor], n: int, R: float | None, head: int | None = None
 ) -> list[tuple[int, Direction]]:
     """The heads with their adversarial directions, by how far the first word moves the other n - 1, the best first."""
     attention = attention_of(layer)
-    n, radius = check_size(n, "n"), check_radius(R, attention.d or 1)
+    n, radius = check_size(n, "n"), check_radius(R, dimension(attention))
     if n < 2:
         raise InputError(f"n must be at least 2, one word and others that look at it, got {n}")
     if head is not None and not 0 <= head < attention.heads:

@@ -15,10 +15,12 @@ import torch
 from torch import Tensor
 
 from wordsway.contexts import check_radius, check_size
+from wordsway.errors import InputError, nearest
 from wordsway.maps import Attention
 from wordsway.smoothness.heads import (
     Direction,
     attention_of,
+    dimension,
     directions,
     exponential,
     norm,
@@ -79,14 +81,17 @@ class Bounds:
         return [bound.value for bound in self.all if bound.kind == kind and bound.value is not None]
 
     def __getitem__(self, name: str) -> Bound:
-        return next(bound for bound in self.all if bound.name == name)
+        known = {bound.name: bound for bound in self.all}
+        if name not in known:
+            raise InputError(f"a bound must be one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
+        return known[name]
 
     def to_dict(self) -> dict[str, Any]:
         bounds = [bound.to_dict() for bound in self.all]
         return {"n": self.n, "radius": self.radius, "upper": self.upper, "lower": self.lower, "bounds": bounds}
 
 
-def lipschitz_bounds(layer: Callable[[Tensor], Tensor], n: int, R: float) -> Bounds:
+def lipschitz_bounds(layer: Callable[[Tensor], Tensor], n: int, R: float | None) -> Bounds:
     """Every bound that is known for softmax attention on n words in B_R.
 
     Parameters
@@ -97,8 +102,8 @@ def lipschitz_bounds(layer: Callable[[Tensor], Tensor], n: int, R: float) -> Bou
         `wordsway.smoothness.heads.spread`.
     n : int
         Words in a context.
-    R : float
-        Radius of the ball that every word lies in; for a layer of a model, that of its norm.
+    R : float or None
+        Radius of the ball that every word lies in; for a layer of a model, that of its norm. None is sqrt(d).
 
     Notes
     -----
@@ -116,7 +121,7 @@ def lipschitz_bounds(layer: Callable[[Tensor], Tensor], n: int, R: float) -> Bou
     Cost: O(heads d q^2), and O(n heads q^3) with rotary positions.
     """
     attention = attention_of(layer)
-    n, radius = check_size(n, "n"), check_radius(R, attention.d or 1)
+    n, radius = check_size(n, "n"), check_radius(R, dimension(attention))
     return Bounds(n, radius, (*_upper(attention, n, radius), *_lower(attention, n, radius)))
 
 

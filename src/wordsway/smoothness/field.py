@@ -14,8 +14,8 @@ from torch import Tensor
 
 from wordsway.errors import InputError
 from wordsway.maps.attention import Attention
-from wordsway.smoothness.heads import Direction, exponential, norm
-from wordsway.smoothness.measures import Cloud
+from wordsway.smoothness.heads import Direction, exponential, norm, plain_attention
+from wordsway.smoothness.measures import Cloud, check_cloud
 
 
 def mean_field(layer: Callable[[Tensor], Tensor], mu: Cloud) -> Cloud:
@@ -45,6 +45,7 @@ def mean_field(layer: Callable[[Tensor], Tensor], mu: Cloud) -> Cloud:
     Cost: O(m^2 d) time and O(m^2) memory, in float64 on the CPU.
     """
     attention = softmax_attention(layer)
+    check_cloud(mu, "mu")
     if attention.causal and mu.positions is None:
         raise InputError("a causal layer needs a cloud with positions, got none: give Cloud positions such as i / n")
     attention.check(mu.points)
@@ -64,7 +65,7 @@ def visible(positions: Tensor | None) -> Tensor | None:
 
 def softmax_attention(layer: Any) -> Attention:
     """The attention of a layer that a measure can go through."""
-    attention = getattr(layer, "attention", layer)
+    attention = plain_attention(layer)
     if not isinstance(attention, Attention):
         raise InputError(f"a mean-field layer must be an Attention or RandomAttention, got {type(layer).__name__}")
     if attention.score.name != "softmax":

@@ -18,7 +18,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from wordsway.errors import InputError
-from wordsway.maps import Attention
+from wordsway.maps import Attention, RandomAttention
 
 _Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -51,9 +51,14 @@ class Direction:
         return torch.cat([first[None], rest.expand(n - 1, -1)])
 
 
+def plain_attention(layer: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """The attention that a RandomAttention is; any other layer as it is, whatever it keeps under that name."""
+    return layer.attention if isinstance(layer, RandomAttention) else layer
+
+
 def attention_of(layer: Callable[[Tensor], Tensor]) -> Attention:
     """The attention of a layer for which bounds are known."""
-    attention = getattr(layer, "attention", layer)
+    attention = plain_attention(layer)
     if not isinstance(attention, Attention):
         raise InputError(f"bounds are known for softmax attention, got {type(layer).__name__}: use local_lipschitz")
     if attention.score.name != "softmax":
@@ -83,13 +88,14 @@ def value_rows(layer: Attention, head: int) -> Tensor:
 
 def _rows(layer: Attention, name: str, head: int) -> Tensor:
     weight = layer.weight(name)
-    matrix = torch.eye(_dimension(layer), dtype=torch.float64) if weight is None else weight.double()
+    matrix = torch.eye(dimension(layer), dtype=torch.float64) if weight is None else weight.double()
     size = len(matrix) // (layer.heads if name == "query" else layer.key_heads)
     return matrix[head * size : (head + 1) * size]
 
 
-def _dimension(layer: Attention) -> int:
-    assert layer.d is not None  # see attention_of
+def dimension(layer: Attention) -> int:
+    """d of a layer that `attention_of` let through."""
+    assert layer.d is not None
     return layer.d
 
 

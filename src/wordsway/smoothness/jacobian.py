@@ -26,6 +26,7 @@ from torch import Tensor
 from wordsway import memory
 from wordsway.errors import InputError
 from wordsway.maps.attention import NAMES, Attention
+from wordsway.smoothness.heads import plain_attention
 
 _STORED = 12 * 10**8  # bytes of weights that are kept rather than computed again for each product
 _TILE = 8 * 2**20  # bytes of an n x n piece at a time: it should stay in the processor's cache
@@ -268,7 +269,7 @@ def tangent(function: Callable[[Tensor], Tensor], X: Tensor, change: Tensor) -> 
 
 def jacobian_of(layer: Callable[[Tensor], Tensor], X: Tensor, store: bool | None = None) -> Jacobian:
     """The Jacobian of a layer at contexts X (B, n, d): in closed form where it is softmax attention."""
-    attention = getattr(layer, "attention", layer)
+    attention = plain_attention(layer)
     if isinstance(attention, Attention) and attention.score.name == "softmax":
         return AttentionJacobian(attention, X, store)
     return AutogradJacobian(layer, X)

@@ -103,7 +103,7 @@ def local_lipschitz_many(
     store: bool | None = None,
     seed: int = 0,
 ) -> list[LocalLipschitz]:
-    """`local_lipschitz` at each of several contexts of one size, (B, n, d), in one batch."""
+    """`local_lipschitz` at each of several contexts of one size, (B, n, d) or a list of (n, d), in one batch."""
     contexts = _contexts(X)
     if not callable(layer):
         raise InputError(f"a layer must be callable on a context, got {type(layer).__name__}")
@@ -138,7 +138,19 @@ def _record(found: Triplets, number: int, operator: Jacobian, seconds: float) ->
 
 def _contexts(X: Any) -> Tensor:
     """Contexts of one size as a detached batch."""
+    if isinstance(X, list | tuple):
+        return _stacked([as_context(one) for one in X])
     given = X if isinstance(X, Tensor) else torch.as_tensor(X)
     if given.ndim != 3 or len(given) == 0:
         raise InputError(f"contexts must have the shape (count, n, d), got {tuple(given.shape)}")
-    return torch.stack([as_context(one) for one in given]).detach()
+    return _stacked([as_context(one) for one in given])
+
+
+def _stacked(contexts: list[Tensor]) -> Tensor:
+    if not contexts:
+        raise InputError("contexts must be at least one, got none")
+    for one in contexts:
+        if one.shape != contexts[0].shape:
+            got = f"{tuple(contexts[0].shape)} and {tuple(one.shape)}"
+            raise InputError(f"contexts must all have one shape, got {got}: use local_lipschitz for each")
+    return torch.stack(contexts).detach()

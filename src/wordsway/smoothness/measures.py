@@ -67,6 +67,11 @@ class Cloud:
         return {"points": self.points.tolist(), "weights": self.weights.tolist(), "positions": positions}
 
 
+def check_cloud(given: object, name: str) -> None:
+    if not isinstance(given, Cloud):
+        raise InputError(f"{name} must be a Cloud, got {type(given).__name__}: use Cloud(X)")
+
+
 @dataclass(frozen=True, eq=False)
 class Transport:
     """The distance of two clouds and a plan that attains it: plan_ij is the mass that goes from point i to point j."""
@@ -104,6 +109,8 @@ def wasserstein(mu: Cloud, nu: Cloud) -> Transport:
     answers up to rounding: masses below 1e-14 do not count, and distances below 1e-8 of the largest one are not to be
     trusted.
     """
+    for name, one in (("mu", mu), ("nu", nu)):
+        check_cloud(one, name)
     if mu.d != nu.d:
         raise InputError(f"both clouds must have points of the same d, got {mu.d} and {nu.d}")
     memory.require(5 * 8 * len(mu) * len(nu), f"a plan of {len(mu)} x {len(nu)} points", "use fewer points")

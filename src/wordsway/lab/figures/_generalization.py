@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wordsway.generalization import TRAININGS, Problem, one_word_generalization
-from wordsway.lab.claims import curves
+from wordsway.lab.claims import TOO_FEW, curves
 from wordsway.lab.experiment import Estimate, Finished, Parameters, Record, Scope, Table, Verdict
 from wordsway.maps.catalogue import map_named
 
@@ -96,7 +96,7 @@ def share_below(claim: str, rows: Table, least: float) -> Verdict:
     """That more than a share of the points with gamma < 2 (Assumption 6.1) lies below the line; told by panel too."""
     within = [row for row in rows if row["gamma"] < 2]
     if not within:
-        return Verdict(claim, "no simulation has finished", None)
+        return Verdict(claim, TOO_FEW, None)
     shares = [f"{n} {training} {below(members):.0%}" for (_, n, training), members in panels(within).items()]
     measured = f"{below(within):.0%} of {len(within)} points; by n and training: {', '.join(shares)}"
     return Verdict(claim, measured, below(within) > least)
@@ -105,7 +105,7 @@ def share_below(claim: str, rows: Table, least: float) -> Verdict:
 def smaller(claim: str, rows: Table, others: Table, name: str) -> Verdict:
     """That the median of a number is smaller in one set of points than in another."""
     if not rows or not others:
-        return Verdict(claim, "no simulation has finished", None)
+        return Verdict(claim, TOO_FEW, None)
     one, other = (statistics.median(row[name] for row in some) for some in (rows, others))
     return Verdict(claim, f"median {name} {one:.3f} against {other:.3f}", one < other)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from wordsway.activations import ACTIVATIONS
-from wordsway.lab.claims import curves, each, exponent_near, power_law
+from wordsway.lab.claims import TOO_FEW, curves, each, exponent_near, power_law
 from wordsway.lab.experiment import Estimate, Finished, Parameters, Record, Scope, Table, Verdict
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _images(rows: Table) -> Verdict:
     lines = curves(rows, "activation").values()
     found = [one.exponent for line in lines if (one := power_law(line, "width", "mean", "samples")) is not None]
     if not found:
-        return Verdict(claim, "not enough trials have finished", None)
+        return Verdict(claim, TOO_FEW, None)
     return Verdict(claim, f"{min(found):.3f} to {max(found):.3f}", min(found) > -_STAYS)
 
 
@@ -93,7 +93,7 @@ def stays(name: str, rows: Table) -> Verdict:
     said = f"{name}: S does not fall like k^(-1/2), exponent above -{_STAYS:g}"
     found = power_law(rows, "width", "mean", "samples")
     if found is None:
-        return Verdict(said, "not enough trials have finished", None)
+        return Verdict(said, TOO_FEW, None)
     measured = f"{found.exponent:.3f} (standard error {found.error:.3f})"
     return Verdict(said, measured, found.exponent > -_STAYS)
 

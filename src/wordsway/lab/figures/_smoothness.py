@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from wordsway.lab.claims import curves, power_law
+from wordsway.lab.claims import TOO_FEW, curves, power_law
 from wordsway.lab.experiment import Estimate, Finished, Parameters, Record, Scope, Table, Verdict
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def exponent(claim: str, rows: Table, target: float, tolerance: float, below: bo
     said = f"{claim}: exponent {'at most ' if below else ''}{target:g} +- {tolerance:g}"
     found = power_law(rows, "n", "mean", "layer")
     if found is None:
-        return Verdict(said, "not enough trials have finished", None)
+        return Verdict(said, TOO_FEW, None)
     low, high = found.exponent - _SURE * found.error, found.exponent + _SURE * found.error
     by_layer = [
         f"{layer}: {law.exponent:.2f}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from wordsway.lab.claims import TOO_FEW
 from wordsway.lab.experiment import Experiment, Finished, Parameters, Record, Scope, Table, Verdict
 from wordsway.lab.figures import _models as shared
 
@@ -74,7 +75,7 @@ def _looks(cells: Table) -> Verdict:
     """That the words that stay look at the one that was changed more, or less, than before."""
     claim = f"words that stay look at the other word differently, by more than {_APART:.0%}"
     if not cells:
-        return Verdict(claim, "not enough trials have finished", None)
+        return Verdict(claim, TOO_FEW, None)
     last = max(row["row"] for row in cells)
     first, second = (
         [row["value"] for row in cells if row["case"] == case and row["row"] < last and row["column"] == last]

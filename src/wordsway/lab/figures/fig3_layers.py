@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from wordsway.lab.claims import curves
+from wordsway.lab.claims import TOO_FEW, curves
 from wordsway.lab.experiment import Experiment, Finished, Parameters, Record, Scope, Table, Verdict
 from wordsway.lab.figures import _models as shared
 
@@ -69,7 +69,7 @@ def claims(rows: Table) -> list[Verdict]:
         claim = f"{model}: attracting attention changes layers {_TIMES:g} times as much as noise, and each one more"
         told = f"{mean:.2f} times on average, {min(ratios):.2f} to {max(ratios):.2f}"
         found.append(Verdict(claim, told, mean >= _TIMES and min(ratios) > 1))
-    return found or [Verdict("an attracting perturbation changes more than noise", "no trial has finished", None)]
+    return found or [Verdict("an attracting perturbation changes more than noise", TOO_FEW, None)]
 
 
 def plot(rows: Table, figure: Figure) -> None:

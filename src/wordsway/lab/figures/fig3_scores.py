@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from wordsway.lab.claims import Points, curves
+from wordsway.lab.claims import TOO_FEW, Points, curves
 from wordsway.lab.experiment import Experiment, Finished, Parameters, Record, Scope, Table, Verdict
 from wordsway.lab.figures import _models as shared
 
@@ -52,7 +52,7 @@ def table(finished: Sequence[Finished]) -> Table:
 
 def claims(rows: Table) -> list[Verdict]:
     found = [_drawn(model, members) for (model,), members in curves(rows, "model").items()]
-    return found or [Verdict("attention moves to the token", "no trial has finished", None)]
+    return found or [Verdict("attention moves to the token", TOO_FEW, None)]
 
 
 def _drawn(model: str, cells: Points) -> Verdict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from wordsway.lab.claims import TOO_FEW
 from wordsway.lab.experiment import Experiment, Finished, Table, Verdict
 from wordsway.lab.figures import _generalization as shared
 from wordsway.lab.figures import fig5
@@ -30,7 +31,7 @@ def claims(rows: Table) -> list[Verdict]:
         wins[shared.named(panel)] = [own[seed] < swapped[seed] for seed in own]
     every = [win for some in wins.values() for win in some]
     if not every:
-        return [Verdict(said, "no simulation has finished", None)]
+        return [Verdict(said, TOO_FEW, None)]
     shares = ", ".join(f"{name}: {sum(some)} of {len(some)}" for name, some in wins.items())
     return [Verdict(said, f"{sum(every)} of {len(every)} ({shares})", 2 * sum(every) > len(every))]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from wordsway.contexts import gaussian_context
-from wordsway.lab.claims import curves
+from wordsway.lab.claims import TOO_FEW, curves
 from wordsway.lab.experiment import Estimate, Experiment, Finished, Parameters, Record, Scope, Table, Verdict
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def claims(rows: Table) -> list[Verdict]:
 def _below(claim: str, rows: Table, column: str) -> Verdict:
     later = [row[column] for row in rows if row["time"] > 0]
     if not later:
-        return Verdict(claim, "not enough trials have finished", None)
+        return Verdict(claim, TOO_FEW, None)
     return Verdict(claim, f"at most {max(later):.3f} of it", max(later) <= 1)
 
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from wordsway.lab.claims import curves
+from wordsway.lab.claims import TOO_FEW, curves
 from wordsway.lab.experiment import Estimate, Experiment, Finished, Parameters, Record, Scope, Table, Verdict
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def claims(rows: Table) -> list[Verdict]:
 
 def _all(claim: str, rows: Table, singular: bool) -> Verdict:
     if not rows:
-        return Verdict(claim, "not enough trials have finished", None)
+        return Verdict(claim, TOO_FEW, None)
     count = sum(row["singular"] for row in rows)
     asked = sum(row["trials"] for row in rows)
     return Verdict(claim, f"{count} of {asked} kernels are singular", count == (asked if singular else 0))
@@ -91,7 +91,7 @@ def _rises(rows: Table) -> Verdict:
     lines = [sorted(line, key=lambda row: float(row["width"])) for line in curves(rows, "data", "samples").values()]
     pairs = [(line[0]["mean"], line[-1]["mean"]) for line in lines if len(line) > 1]
     if not pairs:
-        return Verdict(claim, "not enough trials have finished", None)
+        return Verdict(claim, TOO_FEW, None)
     told = ", ".join(f"{first:.2g} to {last:.2g}" for first, last in pairs)
     return Verdict(claim, f"from {told}", all(last > first for first, last in pairs))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from wordsway.contexts import gaussian_context
-from wordsway.lab.claims import curves
+from wordsway.lab.claims import TOO_FEW, curves
 from wordsway.lab.experiment import Estimate, Experiment, Finished, Parameters, Record, Scope, Table, Verdict
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def claims(rows: Table) -> list[Verdict]:
 
 def _share(claim: str, rows: Table, fitted: bool) -> Verdict:
     if not rows:
-        return Verdict(claim, "not enough trials have finished", None)
+        return Verdict(claim, TOO_FEW, None)
     done, asked = sum(row["fitted"] for row in rows), sum(row["trials"] for row in rows)
     return Verdict(claim, f"{done} of {asked} trainings", done == (asked if fitted else 0))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wordsway.activations import ACTIVATIONS
-from wordsway.lab.claims import power_law
+from wordsway.lab.claims import TOO_FEW, power_law
 from wordsway.lab.experiment import Experiment, Table, Verdict
 from wordsway.lab.figures import _robustness as shared
 
@@ -32,7 +32,7 @@ def grows(name: str, rows: Table) -> Verdict:
     found = power_law(widest, "samples", "mean")
     said = f"{name}: S grows with N, exponent at least 1/6"
     if found is None:
-        return Verdict(said, "not enough trials have finished", None)
+        return Verdict(said, TOO_FEW, None)
     return Verdict(said, f"{found.exponent:.3f} (standard error {found.error:.3f})", found.exponent >= 1 / 6)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wordsway.lab.claims import each
+from wordsway.lab.claims import TOO_FEW, each
 from wordsway.lab.experiment import Experiment, Parameters, Record, Table, Verdict
 from wordsway.lab.figures import _smoothness as shared
 from wordsway.smoothness import adversarial_directions, lipschitz_bounds, local_lipschitz
@@ -34,7 +34,7 @@ def claims(table: Table) -> list[Verdict]:
         return [shared.exponent(f"{name}: grows like n^(1/2)", rows, 0.5, 0.1)]
 
     room = min((row["upper"] / row["most"] for row in table), default=None)
-    measured = "not enough trials have finished" if room is None else f"at least {room:.1f} times below it"
+    measured = TOO_FEW if room is None else f"at least {room:.1f} times below it"
     below = Verdict("every constant is below its upper bound", measured, None if room is None else room >= 1)
     return [*each(table, "panel", judge), below, shared.converged(table)]
 

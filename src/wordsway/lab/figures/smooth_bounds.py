@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wordsway.contexts import gaussian_context
-from wordsway.lab.claims import curves
+from wordsway.lab.claims import TOO_FEW, curves
 from wordsway.lab.experiment import Estimate, Experiment, Finished, Parameters, Record, Scope, Table, Verdict
 from wordsway.lab.figures import _smoothness as shared
 from wordsway.maps import Attention, RandomAttention
@@ -105,7 +105,7 @@ def _at_least_one(claim: str, rows: Table, column: str, told: str) -> Verdict:
     """That a ratio is never below 1, but for rounding."""
     known = [row[column] for row in rows if row[column] is not None]
     if not known:
-        return Verdict(claim, "not enough trials have finished", None)
+        return Verdict(claim, TOO_FEW, None)
     return Verdict(claim, told.format(min(known)), min(known) >= 1 - 1e-6)
 
 
