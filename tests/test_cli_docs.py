@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from wordsway.cli import app, main, plan
 from wordsway.cli.trials import run
 from wordsway.maps.catalogue import MAPS
 
-PAGE = (Path(__file__).resolve().parents[1] / "docs" / "command-line.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
 
 
 def _section(title: str) -> str:
@@ -49,6 +51,16 @@ def test_every_command_and_option_is_on_the_page() -> None:
         section = _section(f"wordsway {name.split()[0]}")
         for option in commands[name]:
             assert re.search(rf"{option}\b", section), f"{option} of {name}"
+
+
+def test_the_reference_is_what_the_parser_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")  # it must not depend on a terminal
+    made = runpy.run_path(str(ROOT / "tools" / "options.py"))["reference"]()
+    stored = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+    assert stored == made, "docs/options.md is not what the commands are: run `python tools/options.py`"
+    for name, options in _commands().items():
+        (part,) = [one for one in made.split("\n## ") if one.startswith(f"wordsway {name}".strip() + "\n")]
+        assert all(re.search(rf"`[^`]*{option}\b", part) for option in options), name
 
 
 def test_every_command_has_a_runnable_example(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from wordsway.lab.figures import all_figures
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 EXAMPLES = (
     "guide.md",
+    "word-sensitivity.md",
     "revealed.md",
     "generalization.md",
     "smoothness.md",
@@ -24,13 +26,15 @@ EXAMPLES = (
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_example_prints_what_follows_it(name: str) -> None:
+def test_each_example_prints_what_follows_it(name: str) -> None:
     text = (DOCS / name).read_text(encoding="utf-8")
-    code, expected = re.findall(r"```(?:python|text)\n(.*?)```", text, flags=re.DOTALL)
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code, name, "exec"), {})
-    assert printed.getvalue() == expected
+    kinds, blocks = zip(*re.findall(r"```(python|text)\n(.*?)```", text, flags=re.DOTALL), strict=True)
+    assert kinds == ("python", "text") * (len(kinds) // 2)
+    for code, expected in zip(blocks[::2], blocks[1::2], strict=True):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, name, "exec"), {})
+        assert printed.getvalue() == expected
 
 
 def test_every_picture_is_there_and_shown() -> None:
@@ -51,6 +55,12 @@ def test_every_figure_is_in_the_reproduction_table_with_a_verdict_for_each_claim
         assert rows, name
         assert all(line.endswith(("| holds |", "| **does not hold** |", "| cannot tell |")) for line in rows), name
         assert re.search(rf"`wordsway reproduce {name} --scale \w+`: .* trials, .* of one core", part), name
+
+
+def test_the_table_of_all_figures_says_what_their_sections_say() -> None:
+    page = (DOCS / "reproduction.md").read_text(encoding="utf-8")
+    tool = runpy.run_path(str(DOCS.parent / "tools" / "reproduction.py"))
+    assert tool["summary"](page) in page
 
 
 def test_the_documentation_builds_without_a_warning_and_asks_nothing_of_the_network(tmp_path: Path) -> None:

@@ -331,7 +331,8 @@ def test_projections_with_something_added_are_refused(name: str, place: str, mes
         pass
 
     network = small.make(name)
-    network.set_submodule(place, Adapted(24, 48))
+    parent, _, last = place.rpartition(".")
+    setattr(network.get_submodule(parent), last, Adapted(24, 48))
     model = ws.load(network)
     model.attention(0)
     with pytest.raises(InputError, match=message):

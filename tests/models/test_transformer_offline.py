@@ -95,11 +95,15 @@ def test_the_random_gpt2_is_the_same_every_time_and_global_randomness_is_not_tou
     assert (model.family, model.causal, model.d, model.layers, model.positions) == ("gpt2", True, 768, 12, 1024)
     weight = model.network.h[7].attn.c_attn.weight
     assert float(weight.std()) == pytest.approx(0.02, rel=1e-2)
-    assert float(weight.double().sum()) == pytest.approx(16.639412, abs=1e-3)
+    known = float(weight.double().sum())  # its value depends on the version of transformers
     assert model.tokens("I love her smile") == ws.load("minilm").tokens("I love her smile")
     assert model.radius(3) == pytest.approx(768**0.5)
     _agrees(model, model.review_tokens(2, 20), 2)
     assert ws.load("gpt2-random") is model
+    transformer._random_gpt2.cache_clear()
+    again = ws.load("gpt2-random")
+    assert again is not model
+    assert float(again.network.h[7].attn.c_attn.weight.double().sum()) == known
 
 
 # The decoder

@@ -54,6 +54,7 @@ Dtype = Annotated[
     str | None, typer.Option(metavar="float64|float32", help="precision; float64, or that of the file, if left out")
 ]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object a line, as each trial ends")]
+EachMap = Annotated[bool, typer.Option("--json", help="one JSON object a line, a map each")]
 
 
 def _print_version(asked: bool) -> None:
@@ -110,7 +111,7 @@ def measure(
 
 @app.command(epilog="Example: wordsway maps --json")
 @interruptible
-def maps(as_json: Json = False) -> None:
+def maps(as_json: EachMap = False) -> None:
     """List the maps that can be measured, with their formulas and options."""
     from wordsway.cli.views import print_maps
 
