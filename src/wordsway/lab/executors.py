@@ -6,7 +6,9 @@ import multiprocessing
 import os
 import pickle
 import signal
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -176,8 +178,9 @@ def dask(address: str, patience: float = _PATIENCE) -> Iterator[Place]:
         raise MissingExtra("a Dask cluster needs distributed: run `pip install 'wordsway[cluster]'`") from error
     Client: Any = Untyped
     try:
+        _knock(address, patience)
         client = Client(address, timeout=patience, set_as_default=False)
-    except (OSError, ValueError, TypeError, ImportError, AssertionError) as error:  # the last: its loop did not start
+    except (OSError, ValueError, TypeError, ImportError) as error:
         raise InputError(
             f"a Dask scheduler must answer at {address} within {patience:g} s, got {one_line(error)}: "
             "check the address and that the scheduler runs"
@@ -211,6 +214,25 @@ def dask(address: str, patience: float = _PATIENCE) -> Iterator[Place]:
                     executor.shutdown(wait=False)  # cancels what an interrupt or an error left behind
 
         yield Place(f"Dask at {address}", sum(threads.values()), lend, gone=gone)
+
+
+def _knock(address: str, patience: float) -> None:
+    """Raise unless something listens at an address: a client that finds nothing there leaves threads behind."""
+    from distributed.comm.addressing import get_address_host_port, parse_address
+
+    if parse_address(address)[0] not in ("tcp", "tls"):
+        return
+    place = get_address_host_port(address)
+    end = time.monotonic() + patience
+    while True:
+        try:
+            socket.create_connection(place, timeout=patience).close()
+        except OSError:  # it may be about to start
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+        else:
+            return
 
 
 def _version_there() -> str:
