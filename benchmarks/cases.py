@@ -196,7 +196,7 @@ CASES: dict[str, Case] = {
     "soak": Case(
         "20,000 trials while workers are killed",
         laboratory.soak,
-        {"count": 20_000, "every": 10, "rise": 20_000_000},
+        {"count": 20_000, "every": 4, "rise": 20_000_000},
         {"count": 20, "every": 100, "rise": 20_000_000},
     ),
     "workers": Case(
