@@ -43,6 +43,8 @@ smoke: $(READY) ## run the built wheel in a new environment that has no developm
 	$(SMOKE)/venv/bin/python -m pip install --quiet --quiet --no-compile --no-deps $(SMOKE)/dist/*.whl
 	cd $(SMOKE) && venv/bin/wordsway --help >/dev/null
 	cd $(SMOKE) && venv/bin/wordsway measure raf --n 8 --d 4 --json
+	cd $(SMOKE) && for what in "text hello" "swaps hello --word 0" "lipschitz" "reproduce fig2-rf" "measure raf --n 8 --d 4 --data imdb"; do \
+	    venv/bin/wordsway $$what 2>&1 | grep "pip install" || { echo "wordsway $$what must say what is missing"; exit 1; }; done
 	rm -rf $(SMOKE)
 
 clean: ## remove what the other targets made, .venv too

@@ -103,3 +103,34 @@ def test_the_page_shows_what_the_lists_print(
         main([command])
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert f"$ wordsway {command}\n" + "\n".join(printed) in PAGE
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "generalize raf --n 4 --d 6 --samples 6 --loss error --penalty 0",
+        "lipschitz --layer 0 --lengths 4",
+        "ntk --samples 12 --d 6 --width 6 --depth 2",
+        "robustness ntk --samples 12 --d 8 --width 5 --activation tanh --terms",
+        "text Love --steps 2",
+        "text Love --model smollm2 --on next --steps 2",
+        "text Love --mode fast --special",
+        "swaps Love --word 0 --top 1 --checks 20 --compare",
+        "hear --lengths 6 --texts 1 --steps 1 --no-maps",
+        "models",
+        "figures",
+        "maps",
+    ],
+)
+def test_every_key_of_the_json_is_on_the_page(
+    arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments.split(), "--json"])
+    out, err = capsys.readouterr()
+    assert (ended.value.code or 0, err) == (0, "")
+    records = [json.loads(line) for line in out.splitlines()]
+    assert records
+    section = _section(f"wordsway {arguments.split()[0]}")
+    assert {name for record in records for name in record if f"`{name}`" not in section} == set()
