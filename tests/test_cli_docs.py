@@ -115,7 +115,7 @@ def test_the_page_shows_what_the_lists_print(
         "text Love --steps 2",
         "text Love --model smollm2 --on next --steps 2",
         "text Love --mode fast --special",
-        "swaps Love --word 0 --top 1 --checks 20 --compare",
+        "swaps Love --word 0 --top 1 --checks 20",
         "hear --lengths 6 --texts 1 --steps 1 --no-maps",
         "models",
         "figures",
