@@ -20,8 +20,8 @@ class MissingExtra(WordswayError, ImportError):
     """A part that is installed separately is not there: the message has the command that installs it."""
 
 
-def one_line(said: object, most: int = 300) -> str:
-    """What something says, as one line of a message; an error that says nothing by its kind."""
+def one_line(said: object, most: int | None = None) -> str:
+    """What something says, as one line of at most so many characters; an error that says nothing by its kind."""
     return " ".join(str(said).split())[:most] or type(said).__name__
 
 

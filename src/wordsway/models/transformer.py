@@ -183,7 +183,7 @@ def _check_config(path: Path, remedy: str) -> dict[str, Any]:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} must be a model's configuration, got {one_line(error)}: {remedy}") from error
+        raise InputError(f"{path} must be a model's configuration, got {one_line(error, 300)}: {remedy}") from error
     config = raw if isinstance(raw, dict) else {}
     check_whole(config)
     return config
@@ -213,7 +213,7 @@ def _read(place: Path, reader: str, remedy: str) -> Any:
                 folder, output_loading_info=True, **_READ, **options
             )
         except Exception as error:  # what damaged files raise below transformers is of any kind
-            raise InputError(f"{place} must hold a whole model, got {one_line(error)}: {remedy}") from error
+            raise InputError(f"{place} must hold a whole model, got {one_line(error, 300)}: {remedy}") from error
     missing = sorted(name for name in report["missing_keys"] if not name.startswith(_UNUSED))
     if missing:
         some = f"{missing[0]} and {len(missing) - 1} others" if len(missing) > 1 else missing[0]

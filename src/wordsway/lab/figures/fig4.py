@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MAPS = (("rf", 40), ("raf", 40), ("raf", 120), ("relu-raf", 120))
 SAMPLES = {"quick": (100, 400), "paper": (100, 700, 1300)}
-CONSTANT = 6.0  # of the theorems' O(1 / sqrt(n)): 2 (2 - gamma) S sqrt(n) |y - f_0| stays below it
+CONSTANT = 6.0  # of the theorems' O(1 / sqrt(n)); that of the proof, 2 (2 - gamma) S sqrt(n) |y - f_0|, is of this size
 _LOSSES, _PENALTIES = ("alignment", "error"), (0.0,)
 
 
