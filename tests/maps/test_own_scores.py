@@ -27,6 +27,11 @@ class TestSoftplus(MapConformance):
         return ws.gaussian_context(7, 6, seed)
 
 
+def test_without_a_normaliser_there_must_be_a_gain() -> None:
+    with pytest.raises(InputError, match="a score without a normaliser must have a gain, got none"):
+        Score("mine", normalised=False)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_map_is_its_formula_and_the_response_is_the_map(seed: int) -> None:
     phi, X = ws.RandomAttention(5, SOFTPLUS, seed=seed), ws.gaussian_context(8, 5, seed)

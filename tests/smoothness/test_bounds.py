@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from smoothness.layers import VARIANTS, D, Residual, Variant, explicit, normal
 from wordsway import Attention, InputError, NumericalError, RandomAttention
+from wordsway.maps.scores import SCORES
 from wordsway.smoothness import adversarial_context, adversarial_directions, lipschitz_bounds, local_lipschitz
 from wordsway.smoothness.heads import Direction, directions, factors, spread, values
 
@@ -281,6 +283,7 @@ def test_one_word_has_no_lower_bound() -> None:
         (RandomAttention(4), 5, -1.0, "radius must be a finite number > 0, got -1.0"),
         (RandomAttention(4), 5, math.inf, "radius must be a finite number > 0, got inf"),
         (RandomAttention(4, score="relu"), 5, 1.0, "known for softmax attention, got relu scores"),
+        (RandomAttention(4, score=replace(SCORES["relu"], name="softmax")), 5, 1.0, "known for softmax attention"),
         (torch.tanh, 5, 1.0, "known for softmax attention, got builtin_function_or_method"),
         (Attention(None, None), 5, 1.0, "dimension of a word must be known"),
         (Residual(RandomAttention(4).attention), 5, 1.0, "known for softmax attention, got Residual: use local_"),

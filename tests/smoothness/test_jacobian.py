@@ -1,5 +1,6 @@
 """Closed-form Jacobians of attention against autograd, for every kind of layer."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,8 @@ from torch import Tensor
 
 from smoothness.layers import VARIANTS, D, Variant, explicit, normal
 from wordsway import Attention, InputError, RandomAttention
-from wordsway.smoothness import AttentionJacobian, AutogradJacobian, jacobian_of
+from wordsway.maps.scores import SCORES
+from wordsway.smoothness import AttentionJacobian, AutogradJacobian, Cloud, jacobian_of, mean_field
 from wordsway.smoothness.jacobian import Jacobian
 
 N, BATCH = 7, 3
@@ -130,6 +132,14 @@ def test_which_jacobian_a_layer_has() -> None:
     assert isinstance(jacobian_of(Variant().layer(), X), AttentionJacobian)
     assert isinstance(jacobian_of(RandomAttention(D, score="relu"), X), AutogradJacobian)
     assert isinstance(jacobian_of(torch.tanh, X), AutogradJacobian)
+
+
+def test_a_rule_of_ones_own_is_not_the_softmax_by_its_name() -> None:
+    X = normal(10)(1, N, D)
+    named = RandomAttention(D, score=replace(SCORES["relu"], name="softmax"))
+    assert isinstance(jacobian_of(named, X), AutogradJacobian)
+    with pytest.raises(InputError, match="mean-field attention needs softmax scores"):
+        mean_field(named, Cloud(X[0]))
 
 
 def test_other_scores_have_no_closed_form() -> None:

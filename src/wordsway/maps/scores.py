@@ -41,6 +41,8 @@ class Score:
         given = [rule is not None for rule in (self.gain, self.array_gain, self.array_slope)]
         if self.normalised and any(given) and not all(given):
             raise InputError("a score must have gain, array_gain and array_slope, or none of them, got some")
+        if not self.normalised and self.gain is None:
+            raise InputError("a score without a normaliser must have a gain, got none")
         if self.positive and self.array_gain is not None:
             tried = np.array([-10.0, 0.0, 10.0])
             for score, gain in zip(tried, self.array_gain(tried), strict=True):
@@ -48,6 +50,11 @@ class Score:
                     raise InputError(
                         f"gains of a positive score must be > 0, got {gain:g} at {score:g}: leave positive out"
                     )
+
+    @property
+    def softmax(self) -> bool:
+        """Whether this is the softmax, the one rule without a gain of its own."""
+        return self.gain is None
 
     @property
     def may_vanish(self) -> bool:
@@ -61,7 +68,7 @@ class Score:
 
     def weights(self, scores: Tensor, visible: Tensor | None = None) -> Tensor:
         """Weights of the keys (last axis); keys that a row does not see get 0."""
-        if self.gain is None:
+        if self.gain is None:  # the softmax
             masked = scores if visible is None else scores.masked_fill(~visible, -torch.inf)
             return torch.softmax(masked, dim=-1)
         gains = self.gain(scores)

@@ -68,7 +68,7 @@ def softmax_attention(layer: Any) -> Attention:
     attention = plain_attention(layer)
     if not isinstance(attention, Attention):
         raise InputError(f"a mean-field layer must be an Attention or RandomAttention, got {type(layer).__name__}")
-    if attention.score.name != "softmax":
+    if not attention.score.softmax:
         raise InputError(f"mean-field attention needs softmax scores, got {attention.score.name}")
     if attention.rotary is not None:
         raise InputError("mean-field attention must have no rotary positions, got some: a measure has no order")

@@ -61,7 +61,7 @@ def attention_of(layer: Callable[[Tensor], Tensor]) -> Attention:
     attention = plain_attention(layer)
     if not isinstance(attention, Attention):
         raise InputError(f"bounds are known for softmax attention, got {type(layer).__name__}: use local_lipschitz")
-    if attention.score.name != "softmax":
+    if not attention.score.softmax:
         raise InputError(f"bounds are known for softmax attention, got {attention.score.name} scores")
     if attention.d is None:
         raise InputError("the dimension of a word must be known: give a query, a key or a value weight")

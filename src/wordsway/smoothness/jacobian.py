@@ -72,7 +72,7 @@ class AttentionJacobian:
     """
 
     def __init__(self, layer: Attention, X: Tensor, store: bool | None = None) -> None:
-        if layer.score.name != "softmax":
+        if not layer.score.softmax:
             raise InputError(f"the closed form is for softmax attention, got {layer.score.name} scores")
         layer.check_width(X)
         self.layer = layer
@@ -270,6 +270,6 @@ def tangent(function: Callable[[Tensor], Tensor], X: Tensor, change: Tensor) -> 
 def jacobian_of(layer: Callable[[Tensor], Tensor], X: Tensor, store: bool | None = None) -> Jacobian:
     """The Jacobian of a layer at contexts X (B, n, d): in closed form where it is softmax attention."""
     attention = plain_attention(layer)
-    if isinstance(attention, Attention) and attention.score.name == "softmax":
+    if isinstance(attention, Attention) and attention.score.softmax:
         return AttentionJacobian(attention, X, store)
     return AutogradJacobian(layer, X)
