@@ -1,6 +1,7 @@
 """Pictures of the figures: on light and dark pages, the same every time, nothing left behind, seen in a browser."""
 
 import html
+import itertools
 import json
 import re
 import sys
@@ -155,3 +156,20 @@ def test_a_browser_shows_all_figures(folder: Path, tmp_path: Path) -> None:
     assert (phone["width"], desk["width"]) == (360, 1200)
     assert phone["shown"] == desk["shown"] == ["light"] * len(NAMES)
     assert (visit.console, visit.requests) == ([], [])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_below_an_axis_do_not_touch(name: str) -> None:
+    figure = all_figures()[name]
+    places = {parameters["n"] for parameters in figure.grid(Scope(scale="paper", trials=1))}
+    rows = [{**line, "n": n} for line in _rows(figure)[:1] for n in sorted(places)]
+    with style(dark=False):
+        canvas = Figure(layout="constrained", dpi=100)
+        figure.plot(rows, canvas)
+        canvas.draw_without_rendering()
+        for axes in canvas.axes:
+            labels = [label for label in axes.get_xticklabels() if label.get_text()]
+            boxes = sorted((label.get_window_extent() for label in labels), key=lambda box: box.x0)
+            assert len(boxes) >= 3
+            assert labels[-1].get_text() == f"{max(places):g}"
+            assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))

@@ -24,6 +24,7 @@ _DARK = ("#56b4e9", "#ff9d5c", "#2fc79a", "#e79bc6", "#e6d04a", "#b8b8b8")
 _INK = {False: "#1b1f24", True: "#e6e8eb"}
 _MARKERS = "os^Dvx"
 _PANEL = (4.4, 3.4)  # inches
+_NEAR = 0.09  # of the axis: numbers of ticks nearer than this would touch
 _FAR = 3.0  # ceilings beyond this many times the value are not drawn
 
 
@@ -33,7 +34,7 @@ def style(dark: bool = False) -> Iterator[None]:
     try:
         import matplotlib as mpl
     except ImportError as error:
-        raise MissingExtra("drawing figures needs matplotlib: run `pip install 'wordsway[figures]'`") from error
+        raise MissingExtra.of("drawing figures needs matplotlib", "figures") from error
     from cycler import cycler
 
     ink = _INK[dark]
@@ -164,12 +165,24 @@ def finish(axes: Axes, x: str, y: str, places: Sequence[float], logarithmic: boo
     else:
         axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(FixedLocator(list(places)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    legible = _apart(places, logarithmic)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value in legible else ""))
     axes.xaxis.set_minor_locator(NullLocator())
     bottom, top = axes.get_ylim()  # room for the legend above the curves
     axes.set_ylim(top=top * (top / bottom) ** 0.4 if logarithmic else top + 0.35 * (top - bottom))
     long = any(len(label) > 20 for label in axes.get_legend_handles_labels()[1])
     axes.legend(fontsize=9, loc="upper right", ncols=1 if long else 2)
+
+
+def _apart(places: Sequence[float], logarithmic: bool) -> set[float]:
+    """The places whose numbers can be written without touching, the largest first: all ticks stay."""
+    where = {place: math.log(place) if logarithmic else place for place in places}
+    near = _NEAR * (max(where.values()) - min(where.values()))
+    kept: list[float] = []
+    for place in sorted(where, reverse=True):
+        if not kept or where[kept[-1]] - where[place] >= near:
+            kept.append(place)
+    return set(kept)
 
 
 def dots(axes: Axes, x: Sequence[float], y: Sequence[float], number: int, mark: str, label: str = "") -> None:

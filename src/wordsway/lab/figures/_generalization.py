@@ -123,12 +123,10 @@ def scatter(rows: Table, figure: Figure, colour: str, marker: Callable[[dict[str
             label = f"{'N' if colour == 'samples' else colour} = {value:g}" if isinstance(value, int | float) else value
             xs, ys = [row["gamma"] for row in some], [row["error"] for row in some]
             style.dots(axes, xs, ys, values.index(value), mark, label if mark == "o" and place == 0 else "")
-        share, at, sides = f"{below(members):.0%} below", (0.98, 0.97), ("right", "top")
-        if panel[0] == "rf":  # the theorem lets them by O(1 / sqrt(n)); below the line there is room for more words
+        share = f"{below(members):.0%} below"
+        if panel[0] == "rf":  # the theorem lets them by O(1 / sqrt(n))
             share += f", by {max(row['bound'] - row['error'] for row in members):.2f} at most"
-            at, sides = (0.03, 0.05), ("left", "bottom")
-        axes.text(*at, share, transform=axes.transAxes, ha=sides[0], va=sides[1], fontsize=8)
-        style.square(axes, "$\\gamma$", "error" if place % columns == 0 else "", 2.2, 4.4, legend=place == 0)
+        style.square(axes, f"$\\gamma$ ({share})", "error" if place % columns == 0 else "", 2.2, 4.4, legend=place == 0)
 
 
 def _line() -> tuple[list[float], list[float]]:
