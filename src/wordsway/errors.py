@@ -19,6 +19,16 @@ class NumericalError(WordswayError, ArithmeticError):
 class MissingExtra(WordswayError, ImportError):
     """A part that is installed separately is not there: the message has the command that installs it."""
 
+    @classmethod
+    def of(cls, need: str, extra: str) -> "MissingExtra":
+        """What needs which package, and the extra of wordsway that brings it."""
+        return cls(f"{need}: run `{install(extra)}`")
+
+
+def install(extra: str) -> str:
+    """The command that installs an extra of wordsway."""
+    return f"pip install 'wordsway[{extra}]'"
+
 
 def one_line(said: object, most: int | None = None) -> str:
     """What something says, as one line of at most so many characters; an error that says nothing by its kind."""

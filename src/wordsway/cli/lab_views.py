@@ -14,7 +14,7 @@ from rich.text import Text
 from wordsway import show
 from wordsway.errors import InputError, nearest
 from wordsway.lab.executors import Place
-from wordsway.lab.experiment import SCALES, Scope
+from wordsway.lab.experiment import SCALES, VERDICTS, Scope
 from wordsway.lab.figures import all_figures
 from wordsway.lab.plan import Plan
 from wordsway.lab.report import Answer
@@ -22,12 +22,16 @@ from wordsway.lab.runner import Tally
 from wordsway.lab.store import DONE, STATES, Row, Store
 from wordsway.memory import human
 
-_MARKS = {True: ("holds", "green"), False: ("does not hold", "bold red"), None: ("cannot tell", "yellow")}
+_COLOURS = {True: "green", False: "bold red", None: "yellow"}
 _LISTED = 20  # problems that are listed; the rest is counted
 
 
 def _console() -> Console:
     return Console(highlight=False)
+
+
+def _mark(holds: bool | None) -> Text:
+    return Text(VERDICTS[holds], _COLOURS[holds])
 
 
 def duration(seconds: float) -> str:
@@ -116,9 +120,9 @@ def print_answers(answers: Sequence[Answer], tally: Tally, page: Path, as_json: 
         lines = Table.grid(padding=(0, 2, 0, 0))
         for verdict in found.verdicts:
             said = Text.assemble(verdict.claim, (f"\nmeasured {verdict.measured}", "bright_black"))
-            lines.add_row("", Text.assemble(_MARKS[verdict.holds]), said)
+            lines.add_row("", _mark(verdict.holds), said)
         if not found.verdicts:
-            lines.add_row("", Text.assemble(_MARKS[None]), "no trial has finished")
+            lines.add_row("", _mark(None), "no trial has finished")
         console.print(lines)
     _print_problems(console, tally.problems, f"see wordsway results show --out {page.parent}")
     console.print()

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from wordsway.errors import install
+
 if TYPE_CHECKING:
     from wordsway.models.offline import OfflineFile
 
 Json = Annotated[bool, typer.Option("--json", help="one JSON object a line, for each model")]
 
-_EXTRA = "pip install 'wordsway[models]'"
 _YES = ("1", "ON", "YES", "TRUE")  # what huggingface_hub takes for set
 
 
@@ -82,7 +83,7 @@ def _missing(file: OfflineFile, packages: tuple[str, ...]) -> str | None:
 
 
 def _lacking(packages: tuple[str, ...]) -> str | None:
-    return None if all(importlib.util.find_spec(name) for name in packages) else _EXTRA
+    return None if all(importlib.util.find_spec(name) for name in packages) else install("models")
 
 
 def _print(entries: list[Entry]) -> None:

@@ -94,8 +94,7 @@ def prediction_gap(
     ceiling = None
     if bound is not None and lambda_min > 0:
         ceiling = float(bound.value) * float(own.norm()) * math.sqrt((len(samples) + 1) / lambda_min)
-    dtype = str(like.dtype).removeprefix("torch.")
-    cost = Cost(meter.seconds, meter.peak_mb, dtype, str(like.device), found.evaluations)
+    cost = Cost.of(meter, like, found.evaluations)
     ended = status(bool(found.converged[0]))
     return PredictionGap(float(found.value[0]), ceiling, torch.from_numpy(found.delta[0, 0]), lambda_min, ended, cost)
 

@@ -241,8 +241,7 @@ class Simulation:
             slack *= self.norm / math.sqrt(self.lambda_min_after) if self.lambda_min_after > 0 else math.inf
         error = (after + self.label) ** 2
         bound = max(2 - gamma, 0.0) ** 2
-        like = self.response.like
-        cost = Cost(meter.seconds, meter.peak_mb, str(like.dtype).removeprefix("torch."), str(like.device), evaluations)
+        cost = Cost.of(meter, self.response.like, evaluations)
         return Generalization(
             problem=problem,
             gamma=gamma,

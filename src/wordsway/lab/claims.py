@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,6 +31,11 @@ def curves(table: Points, *names: str) -> dict[tuple[Any, ...], list[Mapping[str
     for row in table:
         found.setdefault(tuple(row[name] for name in names), []).append(row)
     return found
+
+
+def deviation(values: Sequence[float]) -> float:
+    """The standard deviation over trials; 0 for a single one."""
+    return stdev(values) if len(values) > 1 else 0.0
 
 
 def power_law(table: Points, x: str, y: str, *curve: str) -> PowerLaw | None:

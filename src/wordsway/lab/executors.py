@@ -175,7 +175,7 @@ def dask(address: str, patience: float = _PATIENCE) -> Iterator[Place]:
         from distributed import Client as Untyped
         from distributed.client import ClosedClientError
     except ImportError as error:
-        raise MissingExtra("a Dask cluster needs distributed: run `pip install 'wordsway[cluster]'`") from error
+        raise MissingExtra.of("a Dask cluster needs distributed", "cluster") from error
     Client: Any = Untyped
     try:
         _knock(address, patience)

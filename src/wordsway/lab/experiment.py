@@ -21,6 +21,7 @@ Record: TypeAlias = dict[str, Any]
 Table: TypeAlias = list[dict[str, Any]]  # tidy: one row a point, the same keys in all of them
 
 SCALES = ("quick", "paper")
+VERDICTS = {True: "holds", False: "does not hold", None: "cannot tell"}
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
@@ -71,7 +72,7 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        return {True: "holds", False: "does not hold", None: "cannot tell"}[self.holds]
+        return VERDICTS[self.holds]
 
     def to_dict(self) -> dict[str, Any]:
         return {"claim": self.claim, "measured": self.measured, "holds": self.holds}

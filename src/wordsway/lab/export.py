@@ -61,7 +61,7 @@ def _parquet(rows: list[dict[str, Any]]) -> bytes:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError as error:
-        raise MissingExtra("Parquet needs pyarrow: run `pip install 'wordsway[parquet]'`") from error
+        raise MissingExtra.of("Parquet needs pyarrow", "parquet") from error
     try:
         table = pa.Table.from_pylist(rows)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:

@@ -15,7 +15,6 @@ from wordsway.models.files import ModelFile
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_EXTRA = "pip install 'wordsway[models]'"
 _WORD = "embeddings.word_embeddings.weight"
 _SAMPLE = "a film"
 
@@ -62,7 +61,7 @@ def _read_embeddings(file: ModelFile, config: Config) -> Embeddings:
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
-        raise MissingExtra(f"reading model weights needs safetensors: run `{_EXTRA}`") from error
+        raise MissingExtra.of("reading model weights needs safetensors", "models") from error
     if file.published is not None:
         offline.verify(file.published, file.path)
     try:
@@ -118,7 +117,7 @@ def load_tokenizer(file: ModelFile, vocabulary: int) -> "Tokenizer":
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
-        raise MissingExtra(f"splitting text into tokens needs tokenizers: run `{_EXTRA}`") from error
+        raise MissingExtra.of("splitting text into tokens needs tokenizers", "models") from error
     try:
         tokenizer = Tokenizer.from_file(str(file.path))
         tokenizer.no_truncation()

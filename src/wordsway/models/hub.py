@@ -37,8 +37,7 @@ def fetch(model: str, name: str, commit: str | None = None, kind: str = "model")
     try:
         import huggingface_hub as library
     except ImportError as error:
-        message = f"a {kind} from the hub needs huggingface_hub: run `pip install 'wordsway[models]'`"
-        raise MissingExtra(message) from error
+        raise MissingExtra.of(f"a {kind} from the hub needs huggingface_hub", "models") from error
     try:
         where: Any = {"revision": commit} if kind == "model" else {"revision": commit, "repo_type": kind}
         cached = library.try_to_load_from_cache(model, name, **where)

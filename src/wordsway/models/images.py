@@ -20,8 +20,6 @@ from wordsway.errors import InputError, MissingExtra, nearest, one_line
 from wordsway.models import hub
 from wordsway.models.reviews import at_most
 
-_EXTRA = "pip install 'wordsway[images]'"
-
 
 @dataclass(frozen=True, eq=False)
 class _Images:
@@ -84,7 +82,7 @@ def _digits() -> _Images:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise MissingExtra(f"the digits come with scikit-learn: run `{_EXTRA}`") from error
+        raise MissingExtra.of("the digits come with scikit-learn", "images") from error
     found = load_digits()
     pixels = np.asarray(found.data, np.float64)
     return _Images(np.asarray(found.target, np.int64), lambda chosen: pixels[chosen])
@@ -101,7 +99,7 @@ def _read(path: Path, file: _HubFile) -> _Images:
     try:
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
-        raise MissingExtra(f"images from the hub need pyarrow: run `{_EXTRA}`") from error
+        raise MissingExtra.of("images from the hub need pyarrow", "images") from error
     try:
         table = ParquetFile(path).read(columns=[file.picture, file.label]).to_pydict()
         pictures = [one["bytes"] for one in table[file.picture]]
@@ -118,5 +116,5 @@ def _decode(picture: bytes) -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise MissingExtra(f"images from the hub need pillow: run `{_EXTRA}`") from error
+        raise MissingExtra.of("images from the hub need pillow", "images") from error
     return np.asarray(Image.open(io.BytesIO(picture)), np.float64).ravel()

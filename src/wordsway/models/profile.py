@@ -152,8 +152,7 @@ def profile(
             searched = Moves(reader, words[top : top + 1], radius).search(count, seed)
             shortfall = max(0.0, 1 - float(found.values[top] / searched.values[0]))
     scores = tuple(problem.score(place, found) for place in range(len(words)))
-    dtype = str(reader.rows.dtype).removeprefix("torch.")
-    cost = Cost(meter.seconds, meter.peak_mb, dtype, str(reader.rows.device), found.evaluations)
+    cost = Cost.of(meter, reader.rows, found.evaluations)
     return TextProfile(model.name, text, reader.output.name, mode, scores, shortfall, cost)
 
 

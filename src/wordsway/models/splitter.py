@@ -85,7 +85,7 @@ def from_object(tokenizer: Any, vocabulary: int, positions: int) -> Splitter:
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
-        raise MissingExtra("a tokenizer needs tokenizers: run `pip install 'wordsway[models]'`") from error
+        raise MissingExtra.of("a tokenizer needs tokenizers", "models") from error
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if not isinstance(backend, Tokenizer):
         raise InputError(

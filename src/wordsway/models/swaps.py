@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from wordsway.models.model import Model
 
 _LEAST, _MOST = 400, 2000  # candidates that are tried exactly, unless told
-_WORK = 9.5e11  # operations that they may take together, where that lies between: some ten seconds
+_WORK = 8e11  # operations that they may take together, where that lies between: some eight seconds
 _KNOWN = 4000  # tries that are learned from: what is ranked after them is ranked by them
 _ANCHORS = 8  # candidates at which the gradient is taken
 _ROUND, _SHARE = 40, 20  # tries before the rest are ranked anew: so many, or one for so many that are known
@@ -137,8 +137,7 @@ def swaps(
         for rank, token in enumerate(chosen)
     )
     shortfall = 1 - ranked / best if compare and ranked is not None and best else None
-    dtype = str(place.reader.rows.dtype).removeprefix("torch.")
-    cost = Cost(meter.seconds, meter.peak_mb, dtype, str(place.reader.rows.device), len(search.values))
+    cost = Cost.of(meter, place.reader.rows, len(search.values))
     count = len(vocabulary.likely) if allowed is None else len(allowed)
     return Swaps(model.name, text, word, place.reader.output.name, found, count, len(search.values), shortfall, cost)
 

@@ -28,7 +28,6 @@ _LOG = logging.getLogger(__name__)
 
 NAMES = (files.OFFLINE, "smollm2", "gpt2-random")
 
-_EXTRA = "pip install 'wordsway[models]'"
 _READ = {"dtype": torch.float32, "attn_implementation": "eager", "local_files_only": True, "trust_remote_code": False}
 _UNUSED = "pooler."  # what files often lack, and layers do not need
 _SEED = 0  # of gpt2-random
@@ -151,7 +150,7 @@ def _from_gguf(name: str, file: ModelFile) -> Model:
         return _from_folder(name, folder, f"remove {folder}")
     for package in ("gguf", "accelerate"):
         if importlib.util.find_spec(package) is None:
-            raise MissingExtra(f"reading a GGUF file needs {package}: run `{_EXTRA}`")
+            raise MissingExtra.of(f"reading a GGUF file needs {package}", "models")
     _LOG.info("converting %s, once", file.path)
     with _parsed_once(), contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no setting turns off
         network = _read(file.path, "AutoModelForCausalLM", file.remedy)
@@ -233,7 +232,7 @@ def _transformers() -> Any:
     try:
         import transformers
     except ImportError as error:
-        raise MissingExtra(f"a pre-trained model needs transformers: run `{_EXTRA}`") from error
+        raise MissingExtra.of("a pre-trained model needs transformers", "models") from error
     return transformers
 
 

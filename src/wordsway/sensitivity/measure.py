@@ -105,7 +105,7 @@ def response_sensitivity(
         _WITNESS,
         None if bound is None else bound.kind,
         0.0 if bound is None else bound.failure,
-        _cost(meter, response, found.evaluations),
+        Cost.of(meter, response.like, found.evaluations),
     )
 
 
@@ -153,7 +153,7 @@ def sensitivity_profile(
         _WITNESS,
         known[0].kind if complete else None,
         sum(bound.failure for bound in known) if complete else 0.0,
-        _cost(meter, response, sum(found.evaluations for found in founds)),
+        Cost.of(meter, response.like, sum(found.evaluations for found in founds)),
     )
 
 
@@ -191,7 +191,7 @@ def vocabulary_sensitivity(
         bar = tqdm(parts, desc="vocabulary", unit="batch", delay=2, leave=False, disable=not progress)
         values = torch.cat([response.change(part - context[position], gradient=False)[0] for part in bar])
     best = int(values.argmax())
-    cost = _cost(meter, response, len(parts))
+    cost = Cost.of(meter, response.like, len(parts))
     return VocabularySensitivity(position, values, best, float(values[best]), _EXACT, cost)
 
 
@@ -245,8 +245,3 @@ def _search(response: Response, radius: float, seed: int, effort: Effort | None)
 
 def _tensor(array: Array, response: Response) -> Tensor:
     return torch.from_numpy(array).to(response.like.device)
-
-
-def _cost(meter: Meter, response: Response, evaluations: int) -> Cost:
-    name = str(response.like.dtype).removeprefix("torch.")
-    return Cost(meter.seconds, meter.peak_mb, name, str(response.like.device), evaluations)

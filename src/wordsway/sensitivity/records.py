@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wordsway.memory import Meter
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -18,6 +20,12 @@ class Cost:
     dtype: str
     device: str
     evaluations: int  # batches of perturbations that the search evaluated
+
+    @classmethod
+    def of(cls, meter: Meter, like: Tensor, evaluations: int) -> Cost:
+        """What the block of a meter took, computed in the dtype and on the device of a tensor."""
+        dtype = str(like.dtype).removeprefix("torch.")
+        return cls(meter.seconds, meter.peak_mb, dtype, str(like.device), evaluations)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -170,7 +170,7 @@ def _pot() -> Any:
             warnings.simplefilter("ignore")  # the first import compiles it, which warns of how its texts are written
             import ot
     except ImportError as error:
-        raise MissingExtra("Wasserstein distances need POT: run `pip install 'wordsway[transport]'`") from error
+        raise MissingExtra.of("Wasserstein distances need POT", "transport") from error
     return ot
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from wordsway.activations import ACTIVATIONS
-from wordsway.lab.claims import TOO_FEW, curves, each, exponent_near, power_law
+from wordsway.lab.claims import TOO_FEW, curves, deviation, each, exponent_near, power_law
 from wordsway.lab.experiment import Estimate, Finished, Parameters, Record, Scope, Table, Verdict
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def table(finished: Sequence[Finished]) -> Table:
                     "width": int(width),
                     "trials": len(found),
                     "mean": statistics.fmean(found),
-                    "deviation": statistics.stdev(found) if len(found) > 1 else 0.0,
+                    "deviation": deviation(found),
                 }
             )
     return rows
@@ -108,8 +108,8 @@ def draw(rows: Table, figure: Figure) -> None:
         axes = style.panel(figure, len(panels), place, f"{name}{even}, {data}")
         for number, ((samples,), line) in enumerate(curves(members, "samples").items()):
             ordered = sorted(line, key=lambda row: float(row["width"]))
-            x, mean, deviation = ([row[key] for row in ordered] for key in ("width", "mean", "deviation"))
-            style.curve(axes, x, mean, deviation, [None] * len(x), label=f"N = {samples}", number=number)
+            x, mean, spread = ([row[key] for row in ordered] for key in ("width", "mean", "deviation"))
+            style.curve(axes, x, mean, spread, [None] * len(x), label=f"N = {samples}", number=number)
         widths = sorted({row["width"] for row in members})
         middle = statistics.fmean(row["mean"] * row["width"] ** 0.5 for row in members)
         style.theory(axes, widths, [middle / width**0.5 for width in widths], "∝ $k^{-1/2}$")

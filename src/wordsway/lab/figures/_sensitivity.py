@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wordsway.contexts import gaussian_context
-from wordsway.lab.claims import curves, exponent_near
+from wordsway.lab.claims import curves, deviation, exponent_near
 from wordsway.lab.experiment import Estimate, Finished, Parameters, Record, Scope, Table, Verdict
 from wordsway.maps.catalogue import MapOptions, map_named
 from wordsway.sensitivity import Effort, response_sensitivity
@@ -103,7 +103,7 @@ def _row(point: dict[str, Any], members: list[Finished]) -> dict[str, Any]:
         "trials": len(values),
         "mean": statistics.fmean(values),
         "scaled": statistics.fmean(values) / edge(point["n"]),
-        "deviation": statistics.stdev(values) if len(values) > 1 else 0.0,
+        "deviation": deviation(values),
         "least": min(values),
         "most": max(values),
         "ceiling": None if None in ceilings else statistics.fmean(ceilings),

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from wordsway.lab.claims import TOO_FEW, curves, power_law
+from wordsway.lab.claims import TOO_FEW, curves, deviation, power_law
 from wordsway.lab.experiment import Estimate, Finished, Parameters, Record, Scope, Table, Verdict
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def table(finished: Sequence[Finished]) -> Table:
                 "n": n,
                 "trials": len(values),
                 "mean": statistics.fmean(values),
-                "deviation": statistics.stdev(values) if len(values) > 1 else 0.0,
+                "deviation": deviation(values),
                 "least": min(values),
                 "most": max(values),
                 "converged": sum(row["status"] == "converged" for row in members),
@@ -130,8 +130,8 @@ def draw(rows: Table, figure: Figure, power: float, label: str) -> None:
         axes = style.panel(figure, len(panels), place, title, columns=2)
         for number, ((layer,), line) in enumerate(curves(members, "layer").items()):
             ordered = sorted(line, key=lambda row: float(row["n"]))
-            x, mean, deviation = ([row[name] for row in ordered] for name in ("n", "mean", "deviation"))
-            style.curve(axes, x, mean, deviation, [None] * len(x), label=f"layer {layer}", number=number)
+            x, mean, spread = ([row[name] for row in ordered] for name in ("n", "mean", "deviation"))
+            style.curve(axes, x, mean, spread, [None] * len(x), label=f"layer {layer}", number=number)
         lengths = sorted({row["n"] for row in members})
         height = statistics.fmean(math.log(row["mean"]) - power * math.log(row["n"]) for row in members)
         style.theory(axes, lengths, [math.exp(height) * n**power for n in lengths], label)

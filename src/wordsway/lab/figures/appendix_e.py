@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from wordsway.generalization import prediction_gap
-from wordsway.lab.claims import above, curves, exponent_near, falls
+from wordsway.lab.claims import above, curves, deviation, exponent_near, falls
 from wordsway.lab.experiment import Estimate, Experiment, Finished, Parameters, Record, Scope, Table, Verdict
 from wordsway.lab.figures._generalization import dimension
 from wordsway.maps.catalogue import map_named
@@ -57,7 +57,7 @@ def table(finished: Sequence[Finished]) -> Table:
                 "root": math.sqrt(samples / n),
                 "trials": len(gaps),
                 "mean": statistics.fmean(gaps),
-                "deviation": statistics.stdev(gaps) if len(gaps) > 1 else 0.0,
+                "deviation": deviation(gaps),
                 "room": math.sqrt(samples / n) / max(gaps),
                 "ceiling": None if None in ceilings else statistics.fmean(ceilings),
             }
@@ -79,8 +79,8 @@ def plot(rows: Table, figure: Figure) -> None:
     axes = style.panel(figure, 1, 0, "re-trained random features")
     for number, ((n,), line) in enumerate(curves(rows, "n").items()):
         ordered = sorted(line, key=lambda row: float(row["samples"]))
-        x, mean, deviation = ([row[name] for row in ordered] for name in ("root", "mean", "deviation"))
-        style.curve(axes, x, mean, deviation, [None] * len(ordered), label=f"n = {n}", number=number)
+        x, mean, spread = ([row[name] for row in ordered] for name in ("root", "mean", "deviation"))
+        style.curve(axes, x, mean, spread, [None] * len(ordered), label=f"n = {n}", number=number)
     ends = sorted(row["root"] for row in rows)
     style.theory(axes, (ends[0], ends[-1]), (ends[0], ends[-1]), "$\\sqrt{N/n}$")
     style.finish(axes, "$\\sqrt{N/n}$", "largest change of the prediction", (0.5, 1, 2, 3), logarithmic=True)

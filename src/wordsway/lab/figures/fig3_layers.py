@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from wordsway.lab.claims import TOO_FEW, curves
+from wordsway.lab.claims import TOO_FEW, curves, deviation
 from wordsway.lab.experiment import Experiment, Finished, Parameters, Record, Scope, Table, Verdict
 from wordsway.lab.figures import _models as shared
 
@@ -42,7 +42,7 @@ def trial(parameters: Parameters, seed: int) -> Record:
         noise = found.noise[:, layer].tolist()
         record[f"attracting {layer}"] = float(found.attracting[layer])
         record[f"noise {layer}"] = statistics.fmean(noise)
-        record[f"deviation {layer}"] = statistics.stdev(noise) if len(noise) > 1 else 0.0
+        record[f"deviation {layer}"] = deviation(noise)
     return record
 
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from wordsway.lab.claims import TOO_FEW, curves
+from wordsway.lab.claims import TOO_FEW, curves, deviation
 from wordsway.lab.experiment import Estimate, Experiment, Finished, Parameters, Record, Scope, Table, Verdict
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def table(finished: Sequence[Finished]) -> Table:
                 "parameters": width**2,
                 "trials": len(members),
                 "mean": statistics.fmean(shares),
-                "deviation": statistics.stdev(shares) if len(shares) > 1 else 0.0,
+                "deviation": deviation(shares),
                 "lambda_min": statistics.fmean(row["lambda_min"] for row in members),
                 "singular": sum(row["status"] == "singular" for row in members),
             }
@@ -102,8 +102,8 @@ def plot(rows: Table, figure: Figure) -> None:
     axes = style.panel(figure, 1, 0, "block of the hidden weight, tanh", size=(6.0, 4.0))
     for number, ((data, count), line) in enumerate(curves(rows, "data", "samples").items()):
         ordered = sorted(line, key=lambda row: float(row["parameters"]))
-        x, mean, deviation = ([row[name] for row in ordered] for name in ("parameters", "mean", "deviation"))
-        style.curve(axes, x, mean, deviation, [None] * len(x), label=f"N = {count}, {data}", number=number)
+        x, mean, spread = ([row[name] for row in ordered] for name in ("parameters", "mean", "deviation"))
+        style.curve(axes, x, mean, spread, [None] * len(x), label=f"N = {count}, {data}", number=number)
     places = sorted({row["parameters"] for row in rows})
     style.finish(axes, "parameters $d^2$", "smallest / mean eigenvalue", places[:: max(1, len(places) // 4)], False)
     axes.set_xscale("log")
