@@ -25,6 +25,11 @@ _INK = {False: "#1b1f24", True: "#e6e8eb"}
 _MARKERS = "os^Dvx"
 _PANEL = (4.4, 3.4)  # inches
 _NEAR = 0.09  # of the axis: numbers of ticks nearer than this would touch
+_FINE = (  # ticks within a decade, for axes of fewer decades than so many
+    (0.7, (1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0)),
+    (1.5, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)),
+    (3.0, (1.0, 2.0, 5.0)),
+)
 _FAR = 3.0  # ceilings beyond this many times the value are not drawn
 
 
@@ -158,9 +163,10 @@ def finish(axes: Axes, x: str, y: str, places: Sequence[float], logarithmic: boo
         axes.set_yscale("log")
         bottom, top = axes.get_ylim()
         decades = math.log10(top / bottom)
-        fine = (1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0) if decades < 1.5 else (1.0, 2.0, 5.0) if decades < 3 else (1.0,)
-        axes.yaxis.set_major_locator(LogLocator(subs=fine))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        fine = next((subs for most, subs in _FINE if decades < most), None)
+        if fine is not None:  # else powers of ten are written as such
+            axes.yaxis.set_major_locator(LogLocator(subs=fine))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_ylim(bottom=0)
