@@ -17,14 +17,13 @@ from typing import Any
 
 from PIL import Image
 
-from wordsway.lab.experiment import Experiment, Parameters, Scope
+from wordsway.lab.experiment import SCALES, VERDICTS, Experiment, Parameters, Scope
 from wordsway.lab.figures import all_figures
 from wordsway.lab.store import DONE, Store
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = DOCS / "reproduction.md"
 MACHINE = "2 cores without a GPU"  # change it with the results
-VERDICTS = {True: "holds", False: "**does not hold**", None: "cannot tell"}
 WIDTH = 128
 SYMBOLS = {"samples": "N", "widths": "k"}
 ALL = ("<!-- all figures -->\n", "<!-- end of all figures -->")
@@ -109,22 +108,23 @@ def _time(seconds: float) -> str:
 
 
 def sizes(figure: Experiment, scope: Scope) -> str:
-    """Where another scale than the paper's is shown: in what their grids differ."""
-    if scope.scale == "paper" or scope.trials is not None or scope.model is not None:
+    """The grid of the scale that is shown, where it differs from that of the other scale, and that one."""
+    if scope.trials is not None or scope.model is not None:
         return ""
+    other = next(scale for scale in SCALES if scale != scope.scale)
     source = next((one for one in (figure, *figure.needs) if list(one.grid(scope))), figure)
-    here, paper = (list(source.grid(Scope(scale))) for scale in (scope.scale, "paper"))
-    names = dict.fromkeys(key for point in here for key in point)
-    apart = [name for name in names if _values(here, name) != _values(paper, name)]
-    told = []
-    for scale, points in ((scope.scale, here), ("paper", paper)):
-        count = figure.trials[scale]
+    grids = {scale: list(source.grid(Scope(scale))) for scale in (scope.scale, other)}
+    names = dict.fromkeys(key for point in grids[scope.scale] for key in point)
+    apart = [name for name in names if len({_values(points, name) for points in grids.values()}) > 1]
+    said = []
+    for scale, points in grids.items():
+        count = source.trials[scale]
         several = f"{count} trials a point" if count > 1 else "1 trial a point"
         parts = [f"{SYMBOLS.get(name, name)} = {_values(points, name)}" for name in apart]
-        told.append("; ".join([*parts, several]))
-    if told[0] == told[1]:
-        return "The paper scale is the same."
-    return f"Grid: {told[0]}. At paper scale: {told[1]}."
+        said.append("; ".join([*parts, several]))
+    if said[0] == said[1]:
+        return f"The {other} scale is the same."
+    return f"Grid: {said[0]}. At {other} scale: {said[1]}."
 
 
 def _values(points: Sequence[Parameters], name: str) -> str:
