@@ -115,20 +115,26 @@ def test_an_undefined_change_is_refused(refused: Refused) -> None:
     assert found == "phi(X) is zero, so its relative change is undefined: choose another context or map"
 
 
+@pytest.mark.parametrize(("name", "arguments"), [("n", ["--d", "4"]), ("trials", SIZES), ("width", SIZES)])
+def test_sizes_that_no_machine_counts(refused: Refused, name: str, arguments: list[str]) -> None:
+    huge = "1" + "0" * 20
+    assert f"{name} must be below 2^63, got {huge}" in refused("rf", *arguments, f"--{name}", huge)
+
+
 @pytest.mark.parametrize(
     ("arguments", "what", "remedy"),
     [
-        (["raf", "--n", "1" + "0" * 30, "--d", "4"], "drawing a 1" + "0" * 30 + " x 4 context", "use a smaller n or d"),
+        (["raf", "--n", "1" + "0" * 15, "--d", "4"], "drawing a 1" + "0" * 15 + " x 4 context", "use a smaller n or d"),
         (["raf", "--n", "500000", "--d", "2"], "attention scores of ", "use a shorter context"),
         (["raf", "--n", "2", "--d", "3000000"], "drawing a 3000000 x 3000000 weight", "use a smaller d"),
         (
-            ["rf", *SIZES, "--width", "1" + "0" * 20],
-            "keeping 1" + "0" * 20 + " features",
+            ["rf", *SIZES, "--width", "1" + "0" * 15],
+            "keeping 1" + "0" * 15 + " features",
             "use a smaller width or depth",
         ),
         (
-            ["drf", *SIZES, "--depth", "1" + "0" * 20],
-            "keeping 1" + "0" * 20 + " layers of 16 features",
+            ["drf", *SIZES, "--depth", "1" + "0" * 15],
+            "keeping 1" + "0" * 15 + " layers of 16 features",
             "use a smaller width or depth",
         ),
     ],

@@ -46,7 +46,7 @@ def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         (["hear", "--lengths", "4"], "lengths must be at least 6"),
         (["hear", "--model", "minilmm"], "did you mean 'minilm'"),
         ([*QUICK, "--on", "next"], "next needs a model that predicts the next token, got minilm"),
-        ([*QUICK, "--word", "9"], "word must be a position from 0 to 3, got 9"),
+        ([*QUICK, "--word", "9"], "word must be a position from 0 to 3 or a word of the text, got 9"),
     ],
 )
 def test_a_mistake_is_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

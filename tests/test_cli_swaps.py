@@ -9,6 +9,7 @@ from wordsway.cli import main
 from wordsway.errors import InputError
 from wordsway.models import Model, load
 
+NO_WORD = "word must be a position from 0 to 3 or a word of the text"
 TEXT = "I love her smile"
 QUICK = ("--checks", "20")
 
@@ -35,6 +36,8 @@ def test_json_has_the_best_replacements(capsys: pytest.CaptureFixture[str]) -> N
         assert record["text"] == f"I love her {record['word']}"
         assert (record["replaced"], record["checked"], record["exhaustive"]) == ("smile", 20, False)
         assert record["shortfall"] is None
+    named = _records([TEXT, "--word", "smile", "--top", "4"], capsys)
+    assert [record["token"] for record in named] == [record["token"] for record in records]
 
 
 def test_options_reach_the_model(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,8 +96,9 @@ def test_people_read_the_ranking_and_the_new_text(
     [
         (["", "--word", "0"], "text must have a word at least, got none: special tokens and blanks do not count"),
         (["[CLS]", "--word", "0"], "text must have a word at least, got none: special tokens and blanks do not count"),
-        ([TEXT, "--word", "4"], "word must be a position from 0 to 3, got 4: 0 I, 1 love, 2 her, 3 smile"),
-        ([TEXT, "--word", "-1"], "word must be a position from 0 to 3, got -1: 0 I, 1 love, 2 her, 3 smile"),
+        ([TEXT, "--word", "4"], f"{NO_WORD}, got 4: 0 I, 1 love, 2 her, 3 smile"),
+        ([TEXT, "--word", "-1"], f"{NO_WORD}, got -1: 0 I, 1 love, 2 her, 3 smile"),
+        ([TEXT, "--word", "hate"], f"{NO_WORD}, got 'hate': 0 I, 1 love, 2 her, 3 smile"),
         ([TEXT, "--word", "0", "--top", "0"], "top must be an integer >= 1, got 0"),
         (
             [TEXT, "--word", "0", "--on", "next"],

@@ -15,6 +15,7 @@ from wordsway.lab.texts import EXPERIMENT, Options, weights_print
 from wordsway.models import Model, heat, load
 from wordsway.models.heat import Piece
 
+NO_WORD = "word must be a position from 0 to 3 or a word of the text"
 TEXT = "I love her smile"
 QUICK = ("--steps", "2")
 
@@ -60,7 +61,7 @@ def test_json_has_what_the_model_says_of_each_word(capsys: pytest.CaptureFixture
 
 
 def test_options_reach_the_model(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--word", "3", "--word", "1", "--word", "3", "--on", "2", "--radius", "0.5", "--seed", "7"]
+    options = ["--word", "3", "--word", "love", "--word", "3", "--on", "2", "--radius", "0.5", "--seed", "7"]
     asked = {"words": [3, 1], "on": 2, "radius": 0.5, "seed": 7, "steps": 2}
     assert _records([TEXT, *options], capsys) == load("minilm").profile(TEXT, **asked).records()  # type: ignore[arg-type]
 
@@ -138,7 +139,7 @@ def test_the_strip_fits_any_console() -> None:
     [
         ([""], "text must have a word at least, got none: special tokens and blanks do not count"),
         (["[CLS]"], "text must have a word at least, got none: special tokens and blanks do not count"),
-        ([TEXT, "--word", "4"], "word must be a position from 0 to 3, got 4: 0 I, 1 love, 2 her, 3 smile"),
+        ([TEXT, "--word", "4"], f"{NO_WORD}, got 4: 0 I, 1 love, 2 her, 3 smile"),
         ([TEXT, "--radius", "-1"], "radius must be a number > 0, got -1: leave it out for the norm of each word's own"),
         (
             [TEXT, "--radius", "nan"],

@@ -350,6 +350,9 @@ class TestChecks:
     def test_sizes_and_seeds(self) -> None:
         assert check_size(np.int64(5), "k") == 5
         assert message(check_size, 0, "depth") == "depth must be an integer >= 1, got 0"
+        assert check_size(2**63 - 1, "n") == 2**63 - 1
+        assert message(check_size, 2**63, "n") == f"n must be below 2^63, got {2**63}: choose a smaller one"
+        assert message(check_size, 10**5000, "n") == "n must be below 2^63, got int: choose a smaller one"
         assert message(check_size, 2.0, "k") == "k must be an integer >= 1, got 2.0"
         assert check_seed(2**63 - 1) == 2**63 - 1
         for seed in (-1, 2**63, True, 0.5, None):

@@ -248,6 +248,8 @@ def check_size(value: SupportsIndex, name: str) -> int:
     size = _as_int(value)
     if size is None or size < 1:
         raise InputError(f"{name} must be an integer >= 1, got {_describe(value)}")
+    if size >= 2**63:
+        raise InputError(f"{name} must be below 2^63, got {_describe(value)}: choose a smaller one")
     return size
 
 
@@ -275,7 +277,10 @@ def _describe(value: object) -> str:
         if value.ndim > 0:
             return f"{type(value).__name__} of shape {tuple(value.shape)}"
         value = value.item()
-    text = " ".join(repr(value).split())  # an error is one line
+    try:
+        text = " ".join(repr(value).split())  # an error is one line
+    except ValueError:  # an integer of thousands of digits is not written
+        return type(value).__name__
     return text if len(text) <= 40 else type(value).__name__
 
 

@@ -262,19 +262,29 @@ def test_what_is_no_text_is_refused(text: Any, message: str) -> None:
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("position", [-1, 4, 1.0, "love", None, True])
+@pytest.mark.parametrize("position", [-1, 4, 1.0, "hate", None, True])
 def test_a_position_that_is_not_there_lists_the_words(position: Any) -> None:
     with pytest.raises(InputError) as caught:
         _read(_minilm(), "I love her smile").word(position)
-    expected = f"word must be a position from 0 to 3, got {position!r}: 0 I, 1 love, 2 her, 3 smile"
-    assert str(caught.value) == expected
+    said = f"word must be a position from 0 to 3 or a word of the text, got {position!r}"
+    assert str(caught.value) == f"{said}: 0 I, 1 love, 2 her, 3 smile"
 
 
 def test_positions_may_be_integers_of_any_kind_and_long_lists_are_cut() -> None:
     found = _read(_minilm(), "I love her smile")
     assert found.word(np.int64(1)) is found.word(torch.tensor(1)) is found.word(1)
-    with pytest.raises(InputError, match=r"from 0 to 99, got 100: 0 a, .*, 29 a, \.\.\.$"):
+    with pytest.raises(InputError, match=r"from 0 to 99 or a word of the text, got 100: 0 a, .*, 29 a, \.\.\.$"):
         _read(_minilm(), "a " * 100).word(100)
+
+
+def test_a_word_may_be_named_as_it_is_written_where_it_stands_once() -> None:
+    found = _read(_minilm(), "The film is the best of films, IT is")
+    for said, place in (("film", 1), ("best", 4), ("it", 8), ("The", 0), ("the", 3), ("FILMS", 6), (",", 7)):
+        assert found.word(said).position == place
+    for said, places in (("is", "2, 9"), ("THE", "0, 3")):
+        with pytest.raises(InputError) as caught:
+            found.word(said)
+        assert str(caught.value) == f"word must stand once in the text, got {said!r} at {places}: give a position"
 
 
 # Texts that are too long

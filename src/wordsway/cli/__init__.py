@@ -119,7 +119,7 @@ def maps(as_json: EachMap = False) -> None:
 
 
 app.command(epilog='Example: wordsway text "I love her smile"')(interruptible(text.text))
-app.command(epilog='Example: wordsway swaps "I love her smile" --word 3 --top 5')(interruptible(swaps.swaps))
+app.command(epilog='Example: wordsway swaps "I love her smile" --word smile --top 5')(interruptible(swaps.swaps))
 app.command(cls=Greedy, epilog="Example: wordsway hear --lengths 16 64 256")(interruptible(hear.hear))
 app.command(epilog="Example: wordsway models --json")(interruptible(models.models))
 app.command(epilog="Example: wordsway generalize raf --n 40 --d 384 --samples 400 --data imdb")(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from wordsway.cli.text import which
+
 if TYPE_CHECKING:
     from wordsway.models.hearing import Curve
 
@@ -18,7 +20,9 @@ Model = Annotated[
 ]
 Lengths = Annotated[list[int] | None, typer.Option(metavar="N ...", help="tokens of the context; 16 32 64 128 256")]
 Sentence = Annotated[str | None, typer.Option(metavar="TEXT", help="the sentence that reviews grow around")]
-Word = Annotated[int | None, typer.Option(metavar="K", help="position of its word that moves; the last if left out")]
+Word = Annotated[
+    str | None, typer.Option(metavar="WORD", help="its word that moves, or its position; the last if left out")
+]
 Texts = Annotated[int, typer.Option(metavar="T", help="reviews, over which means and deviations are taken")]
 On = Annotated[
     str, typer.Option(metavar="last|pooled|next|class|LAYER", help="what of the model the change is measured on")
@@ -57,7 +61,7 @@ def hear(
         check_lengths(one, sizes, said)  # before the first is measured, which takes its time
     how: dict[str, Any] = {
         "sentence": said,
-        "word": word,
+        "word": None if word is None else which(word),
         "texts": texts,
         "on": on,
         "radius": radius,

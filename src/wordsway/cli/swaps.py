@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wordsway.cli.text import Chat, Cut, Model, On
+from wordsway.cli.text import Chat, Cut, Model, On, which
 
 if TYPE_CHECKING:
     from wordsway.models.swaps import Swaps
 
 Text = Annotated[str, typer.Argument(metavar="TEXT", help="the text, in quotes")]
-Word = Annotated[int, typer.Option("--word", metavar="K", help="position of the word that is replaced, from 0")]
+Word = Annotated[str, typer.Option("--word", metavar="WORD", help="the word that is replaced, or its position from 0")]
 Top = Annotated[int, typer.Option(metavar="T", help="how many replacements are wanted")]
 Exhaustive = Annotated[bool, typer.Option("--exhaustive", help="try all candidates: the first is the best there is")]
 Compare = Annotated[bool, typer.Option("--compare", help="then try all, to say how far the ranking falls short")]
@@ -57,7 +57,7 @@ def swaps(
     check_seed(seed)
     found = load(model).swaps(
         text,
-        word,
+        which(word),
         top=top,
         on=on,
         whole=not any_form,
@@ -91,8 +91,8 @@ def _print(found: Swaps) -> None:
     from wordsway.cli.text_views import kind_of, said_on, visible
 
     console = Console(highlight=False)
-    place = f'word {found.word.position} "{visible(found.word.text)}" replaced'
-    console.print(Line(f"{found.model}, {place}; measured on {said_on(found.on)}", "bold"))
+    where = f'word {found.word.position} "{visible(found.word.text)}" replaced'
+    console.print(Line(f"{found.model}, {where}; measured on {said_on(found.on)}", "bold"))
     console.print()
     table = show.plain_table(("rank", "word", "", "sensitivity"), right=(0, 3))
     for column in (0, 1, 3):

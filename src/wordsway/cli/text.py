@@ -20,7 +20,8 @@ Model = Annotated[
     str, typer.Option(metavar="NAME", help="minilm, smollm2, gpt2-random, a folder or a model on the hub")
 ]
 Words = Annotated[
-    list[int] | None, typer.Option("--word", metavar="K", help="position of a word, from 0; may be repeated")
+    list[str] | None,
+    typer.Option("--word", metavar="WORD", help="a word, or its position from 0; may be repeated"),
 ]
 On = Annotated[str, typer.Option("--on", metavar="last|pooled|next|class|LAYER", help="what the change is measured on")]
 Mode = Annotated[str, typer.Option(metavar="search|fast", help="search the ball, or jump once: quicker, finds less")]
@@ -75,7 +76,7 @@ def text(
 
     lines = None if file is None else read_texts(file, column or "text")
     page = None if html is None else _check_page(html)
-    chosen = None if words is None else tuple(dict.fromkeys(words))
+    chosen = None if words is None else tuple(dict.fromkeys(map(which, words)))
     plan = resolve(model, chosen, on, mode, radius, steps, special, cut, chat, seed)
     if lines is not None:
         _many(plan, lines, str(file), out or "results", as_json)
@@ -92,9 +93,17 @@ class Plan:
     options: Options
 
 
+def which(word: str) -> int | str:
+    """A word that was asked for: a number is its position."""
+    try:
+        return int(word)
+    except ValueError:
+        return word
+
+
 def resolve(
     model: str,
-    words: tuple[int, ...] | None,
+    words: tuple[int | str, ...] | None,
     on: str,
     mode: str,
     radius: float | None,
@@ -126,7 +135,7 @@ def resolve(
 
 def _check_usage(
     text: str | None,
-    words: list[int] | None,
+    words: list[str] | None,
     special: bool,
     html: str | None,
     layers: bool,

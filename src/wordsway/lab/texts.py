@@ -27,7 +27,7 @@ _SAMPLES = 256  # entries of each weight that tell two models apart
 class Options:
     """How texts are measured; see `Model.profile`."""
 
-    words: tuple[int, ...] | None = None
+    words: tuple[int | str, ...] | None = None
     on: str = "last"
     radius: float | None = None
     mode: str = SEARCH
@@ -44,7 +44,7 @@ class Options:
     def measured(self, text: Text) -> list[Word]:
         """The words of a text that are measured, in their order."""
         if self.words is not None:
-            return [text.word(position) for position in self.words]
+            return [text.word(word) for word in self.words]
         return list(text.words if self.special else text.scored)
 
 

@@ -73,7 +73,7 @@ def hear(
     lengths: Sequence[int] = LENGTHS,
     *,
     sentence: str = SENTENCE,
-    word: int | None = None,
+    word: int | str | None = None,
     texts: int = TEXTS,
     on: str | int = "last",
     radius: float | None = None,
@@ -89,7 +89,7 @@ def hear(
     lengths
         Numbers of tokens, special ones included.
     sentence, word
-        The sentence, and the position of its word that moves; the last one unless told.
+        The sentence, and its word that moves, as a position or as it is written; the last one unless told.
     texts
         Film reviews whose words stand around it, half before and half after.
     on, radius, steps, seed

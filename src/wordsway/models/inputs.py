@@ -64,5 +64,6 @@ def input_samples(data: str, count: int, d: int | None = None, seed: int = 0) ->
         contexts, labels = review_contexts(count, 1 + size // word, word, seed)
         return normalize(contexts[:, 1:].flatten(1)), labels
     count = check_size(count, "count")
+    samples = gaussian_context(count, size, seed)  # first, since it refuses what does not fit into memory
     labels = 2.0 * torch.randint(2, (count,), generator=seeds.generator(seed, "labels")) - 1
-    return gaussian_context(count, size, seed), labels.double()
+    return samples, labels.double()

@@ -51,7 +51,7 @@ class Model(Layered):
     def profile(
         self,
         text: str,
-        words: Sequence[int] | None = None,
+        words: Sequence[int | str] | None = None,
         *,
         on: str | int = "last",
         radius: float | None = None,
@@ -69,7 +69,7 @@ class Model(Layered):
         ----------
         text
         words
-            Positions of the words that are measured; all of them unless told.
+            The words that are measured, as positions or as they are written; all of them unless told.
         on
             What the change is measured on: ``"last"`` (the last hidden state of all tokens, relative), ``"pooled"``
             (their mean, of length 1), a layer (its hidden state; 0 is what the first layer reads), ``"next"`` (the
@@ -100,13 +100,13 @@ class Model(Layered):
         if words is None:
             chosen = list(found.words if special else found.scored)
         else:
-            chosen = [found.word(position) for position in words]
+            chosen = [found.word(word) for word in words]
         return profile(self, found, chosen, on, radius, mode, steps, seed, progress)
 
     def swaps(
         self,
         text: str,
-        word: int,
+        word: int | str,
         *,
         top: int = 10,
         on: str | int = "last",
@@ -126,7 +126,7 @@ class Model(Layered):
         ----------
         text
         word
-            Position of the word, from 0.
+            Position of the word, from 0, or the word as it is written.
         top
             How many replacements are wanted.
         on
@@ -162,7 +162,7 @@ class Model(Layered):
     def layer_changes(
         self,
         text: str,
-        word: int,
+        word: int | str,
         *,
         norm: float | None = None,
         head: int | None = None,
@@ -177,7 +177,7 @@ class Model(Layered):
         ----------
         text
         word
-            Position of the word, from 0.
+            Position of the word, from 0, or the word as it is written.
         norm
             Length of the perturbation of what the first layer reads; that of the word's own row unless told.
         head
@@ -200,7 +200,7 @@ class Model(Layered):
     def head_sensitivities(
         self,
         text: str,
-        word: int,
+        word: int | str,
         *,
         radius: float | None = None,
         cut: bool = False,

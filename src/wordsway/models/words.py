@@ -79,19 +79,29 @@ class Text:
         """The words of the text, by position."""
         return tuple(word for word in self.words if word.position is not None)
 
-    def word(self, position: Any) -> Word:
-        """The word at a position, or an error that lists them."""
+    def word(self, which: Any) -> Word:
+        """The word at a position, or the one that is written so, or an error that lists them."""
         words = self.scored
+        if isinstance(which, str):
+            alike = [word for word in words if word.text == which]
+            alike = alike or [word for word in words if word.text.casefold() == which.casefold()]
+            if len(alike) == 1:
+                return alike[0]
+            if alike:
+                places = ", ".join(str(word.position) for word in alike)
+                raise InputError(f"word must stand once in the text, got {which!r} at {places}: give a position")
         try:
-            place = -1 if isinstance(position, bool) else operator.index(position)
+            place = -1 if isinstance(which, bool) else operator.index(which)
         except TypeError:
             place = -1
         if 0 <= place < len(words):
             return words[place]
         listed = ", ".join(f"{word.position} {word.text}" for word in words[:_SHOWN])
         more = ", ..." if len(words) > _SHOWN else ""
-        got = one_line(repr(position), 40)
-        raise InputError(f"word must be a position from 0 to {len(words) - 1}, got {got}: {listed}{more}")
+        got = one_line(repr(which), 40)
+        raise InputError(
+            f"word must be a position from 0 to {len(words) - 1} or a word of the text, got {got}: {listed}{more}"
+        )
 
 
 def read_text(splitter: Splitter, text: Any, name: str, *, cut: bool = False, chat: bool = False) -> Text:
