@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -22,13 +23,28 @@ def test_the_python_example_prints_what_follows_it() -> None:
     assert printed.getvalue() == expected
 
 
-def test_the_command_prints_the_table_that_follows_it(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+COMMANDS = [
+    (text.removeprefix("$ ").strip(), BLOCKS[place + 1][1])
+    for place, (_, text) in enumerate(BLOCKS)
+    if text.startswith("$ wordsway")
+]
+
+
+def test_the_commands_are_found() -> None:
+    assert [command.split()[1] for command, _ in COMMANDS] == ["measure", "text", "reproduce"]
+
+
+@pytest.mark.parametrize(("command", "expected"), COMMANDS, ids=[command.split()[1] for command, _ in COMMANDS])
+def test_a_command_prints_what_follows_it(
+    command: str,
+    expected: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    position = next(i for i, (_, text) in enumerate(BLOCKS) if text.startswith("$ wordsway measure"))
-    command, expected = BLOCKS[position][1].split()[1:], BLOCKS[position + 1][1]
-    monkeypatch.setattr("sys.argv", command)
+    monkeypatch.setattr("sys.argv", shlex.split(command))
     with contextlib.suppress(SystemExit):
         cli.main()
     assert _lasting(capsys.readouterr().out) == _lasting(expected)
