@@ -353,7 +353,7 @@ ul { padding: 0; list-style: none; }
 .measured, dt { color: var(--muted); }
 dl, .files { display: flex; flex-wrap: wrap; gap: 0.35rem 1.75rem; font-size: 0.9375rem; }
 dl div { display: flex; gap: 0.5rem; min-width: 0; }
-dd { margin: 0; min-width: 0; font-variant-numeric: tabular-nums; }
+dd { margin: 0; min-width: 2rem; flex-shrink: 1000; font-variant-numeric: tabular-nums; }
 pre { padding: 0.7rem 1rem; border-radius: 4px; background: var(--soft); white-space: pre-wrap; }
 summary { width: fit-content; color: var(--link); font-size: 0.9375rem; cursor: pointer; }
 .scroll { margin-top: 0.75rem; max-height: 32rem; overflow: auto; font-size: 0.875rem; line-height: 1.4; }
