@@ -176,8 +176,8 @@ def test_deep_features_with_an_activation_that_keeps_no_scale_are_refused_when_r
     [
         ("raf", 10**7, None),
         ("qkv", 10**7, None),
-        ("rf", 2, MapOptions(width=10**20)),
-        ("drf", 2, MapOptions(depth=10**20)),
+        ("rf", 2, MapOptions(width=10**18)),
+        ("drf", 2, MapOptions(depth=10**18)),
     ],
 )
 def test_what_cannot_fit_is_refused_before_it_is_drawn(name: str, d: int, options: MapOptions | None) -> None:

@@ -134,7 +134,7 @@ def test_real_models_are_attracted(minilm: Model) -> None:
         ({"head": 1.5}, "head must be an integer from 0 to 11, got 1.5"),
         ({"head": "a"}, "head must be an integer from 0 to 11, got 'a'"),
         ({"draws": 0}, "draws must be an integer >= 1, got 0"),
-        ({"word": 9}, "word must be a position from 0 to 3, got 9: 0 I, 1 love, 2 her, 3 smile"),
+        ({"word": 9}, "word must be a position from 0 to 3 or a word of the text, got 9: 0 I, 1 love, 2 her, 3 smile"),
     ],
 )
 def test_what_cannot_be_perturbed_is_said(options: dict[str, Any], said: str, minilm: Model) -> None:
@@ -223,7 +223,7 @@ def test_exponents_of_curves() -> None:
         ([3, 16], {}, "lengths must be at least 6, the tokens of the sentence, got 3"),
         ([16, 600], {}, "lengths must be at most 512, which minilm reads, got 600"),
         ([16], {"texts": 0}, "texts must be an integer >= 1, got 0"),
-        ([16], {"word": 7}, "word must be a position from 0 to 3, got 7"),
+        ([16], {"word": 7}, "word must be a position from 0 to 3 or a word of the text, got 7"),
         ([16], {"sentence": " "}, "text must have a word at least"),
     ],
 )

@@ -339,8 +339,11 @@ def test_the_real_encoder_finds_words_in_little_time() -> None:
         ({"top": 2.5}, "top must be an integer >= 1, got 2.5"),
         ({"checks": 0}, "checks must be an integer >= 1, got 0"),
         ({"checks": 2.5}, "checks must be an integer >= 1, got"),
-        ({"word": 5}, "word must be a position from 0 to 4, got 5: 0 I, 1 love, 2 her, 3 smile, 4 ."),
-        ({"word": "smile"}, "word must be a position from 0 to 4, got 'smile'"),
+        (
+            {"word": 5},
+            "word must be a position from 0 to 4 or a word of the text, got 5: 0 I, 1 love, 2 her, 3 smile, 4 .",
+        ),
+        ({"word": "laugh"}, "word must be a position from 0 to 4 or a word of the text, got 'laugh'"),
         ({"on": "next"}, "next needs a model that predicts the next token"),
         ({"on": 9}, "on must be a layer from 0 to 3, got 9"),
         ({"text": ""}, "text must have a word at least"),
