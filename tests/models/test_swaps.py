@@ -157,7 +157,8 @@ def test_more_candidates_are_tried_where_the_text_is_short() -> None:
     counts = [swaps._Place(model, text, text.scored[0], output).affordable() for text in shown]
     assert counts[0] == swaps._MOST > counts[1] > counts[2] == swaps._LEAST
     operations = 2 * sum(one.numel() for name, one in model.network.named_parameters() if "word_emb" not in name)
-    assert counts[1] == round(swaps._WORK / (operations * 30))
+    share = swaps._WORK / (swaps._MOST * operations * 30)
+    assert counts[1] == round(swaps._MOST * share**swaps._FALL)
 
 
 def test_a_comparison_says_how_far_ranking_falls_short(tmp_path: Path) -> None:

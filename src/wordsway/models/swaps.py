@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from wordsway.models.model import Model
 
 _LEAST, _MOST = 400, 2000  # candidates that are tried exactly, unless told
-_WORK = 8e11  # operations that they may take together, where that lies between: some eight seconds
+_WORK = 1e12  # operations for which the most are tried: some ten seconds
+_FALL = 1.25  # tries fall with work to this power: long texts end sooner, short ones are looked through
 _KNOWN = 4000  # tries that are learned from: what is ranked after them is ranked by them
 _ANCHORS = 8  # candidates at which the gradient is taken
 _ROUND, _SHARE = 40, 20  # tries before the rest are ranked anew: so many, or one for so many that are known
@@ -168,8 +170,8 @@ class _Place:
     def affordable(self) -> int:
         """How many candidates are tried unless told: more where the text is short, or the model small."""
         weights = int(sum(one.numel() for one in self.reader.network.parameters())) - self.table.numel()
-        work = 2 * max(weights, 1) * len(self.reader.rows)
-        return min(max(round(_WORK / work), _LEAST), _MOST)
+        work = _MOST * 2 * max(weights, 1) * len(self.reader.rows)
+        return min(max(round(_MOST * math.pow(_WORK / work, _FALL)), _LEAST), _MOST)
 
     def divergences(self, tokens: Sequence[int]) -> list[float | None]:
         apart = self.changes(tokens)[2] if self.reader.output.distribution else None
