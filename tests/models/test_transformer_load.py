@@ -133,12 +133,7 @@ def test_what_a_folder_says_of_its_kind_may_be_odd(said: Any, folder: Path) -> N
     path = folder / "config.json"
     config = json.loads(path.read_text())
     path.write_text(json.dumps({**config, "architectures": said}))
-    try:
-        found = ws.load(str(folder)).family
-    except InputError as refused:  # some versions of transformers check this entry themselves
-        found = str(refused)
-    refusal = f"{folder} must hold a whole model, got Validation error for field 'architectures'"
-    assert found == "bert" or (found.startswith(refusal) and "\n" not in found)
+    assert ws.load(str(folder)).family == "bert"
 
 
 def test_weights_in_several_files_and_in_half_precision_come_in_float32(tmp_path: Path) -> None:
