@@ -40,6 +40,7 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["raff"], f"unknown map 'raff' (did you mean 'raf'?): known are {KNOWN}"),
         (["raff", *SIZES], f"unknown map 'raff' (did you mean 'raf'?): known are {KNOWN}"),
         (["raf", "--n", "0", "--d", "4"], "n must be an integer >= 1, got 0"),
         (["raf", "--n", "4", "--d", "-3"], "d must be an integer >= 1, got -3"),

@@ -128,7 +128,7 @@ def test_a_folder_is_the_model_that_was_saved_there(
     assert model.network.config._attn_implementation == "eager"
 
 
-@pytest.mark.parametrize("said", [[None], {"a": 1}, 5, "BertForSequenceClassification", []])
+@pytest.mark.parametrize("said", [[None], {"a": 1}, 5, "BertForSequenceClassification", [], None])
 def test_what_a_folder_says_of_its_kind_may_be_odd(said: Any, folder: Path) -> None:
     path = folder / "config.json"
     config = json.loads(path.read_text())

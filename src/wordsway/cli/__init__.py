@@ -92,6 +92,9 @@ def measure(
 ) -> None:
     """Measure how far one word moves a map: a witness below, a certificate above."""
     if data in ("gaussian", "imdb") and (n is None or d is None):
+        from wordsway.maps.catalogue import map_named
+
+        map_named(map_name)  # that there is no such map is said before what it would need
         raise typer.BadParameter(f"--n and --d must be given with --data {data}: only a file brings its own sizes")
     from wordsway.cli.plan import Request, resolve
     from wordsway.cli.trials import run

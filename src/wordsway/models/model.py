@@ -97,6 +97,8 @@ class Model(Layered):
         on which others are asked, up to rounding.
         """
         found = self.read(text, cut=cut, chat=chat)
+        if isinstance(words, str | int):
+            raise InputError(f"words must be a list of words or positions, got {words!r}: use [{words!r}]")
         if words is None:
             chosen = list(found.words if special else found.scored)
         else:

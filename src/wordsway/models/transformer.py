@@ -136,7 +136,8 @@ def _ready(given: Any) -> Model:
 def _from_folder(name: str, folder: Path, remedy: str) -> Model:
     """Read a model from a folder with config.json and safetensors."""
     config = _check_config(folder / files.CONFIG, remedy)
-    network = _read(folder, _head(config), remedy)
+    readable = config.get("architectures") in (None, _named(config))
+    network = _read(folder, _head(config), remedy, None if readable else config)
     tokenizer = folder / files.TOKENIZER
     return _model(name, network, files.record(tokenizer, remedy) if tokenizer.is_file() else None)
 
@@ -188,17 +189,25 @@ def _check_config(path: Path, remedy: str) -> dict[str, Any]:
     return config
 
 
+def _named(config: dict[str, Any]) -> list[str]:
+    """The classes that a configuration names, where it names any."""
+    said = config.get("architectures")
+    return [name for name in said if isinstance(name, str)] if isinstance(said, list) else []
+
+
 def _head(config: dict[str, Any]) -> str:
     """How transformers reads a model with what it has on top, where that says something about words or texts."""
-    said = config.get("architectures")
-    named = str(said[0]) if isinstance(said, list) and said else ""
+    named = next(iter(_named(config)), "")
     if named.endswith(("ForCausalLM", "LMHeadModel")):
         return "AutoModelForCausalLM"
     return "AutoModelForSequenceClassification" if named.endswith("ForSequenceClassification") else "AutoModel"
 
 
-def _read(place: Path, reader: str, remedy: str) -> Any:
-    """Read a network from a folder or a GGUF file: no hub, no code of the model, and no weight that the files lack."""
+def _read(place: Path, reader: str, remedy: str, odd: dict[str, Any] | None = None) -> Any:
+    """Read a network from a folder or a GGUF file: no hub, no code of the model, and no weight that the files lack.
+
+    `odd` is a configuration whose list of classes is none: some versions of transformers refuse to read that.
+    """
     transformers = _transformers()
     folder: Path = place
     options: dict[str, Any] = {"use_safetensors": True}
@@ -208,6 +217,8 @@ def _read(place: Path, reader: str, remedy: str) -> Any:
             options["quantization_config"] = transformers.GgufConfig(dequantize=True)
     with _undisturbed(), _untouched_randomness():
         try:
+            if odd is not None:
+                options["config"] = transformers.AutoConfig.for_model(**{**odd, "architectures": _named(odd)})
             network, report = getattr(transformers, reader).from_pretrained(
                 folder, output_loading_info=True, **_READ, **options
             )
