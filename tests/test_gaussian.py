@@ -316,6 +316,8 @@ def test_products_can_be_differentiated(kind: Callable[..., GaussianMatrix]) -> 
         ({"dtype": torch.complex128}, "complex128"),
         ({"dtype": torch.int64}, "int64"),
         ({"seed": 0.5}, "seed"),
+        ({"seed": -1}, "seed"),
+        ({"seed": True}, "seed"),
     ],
 )
 def test_bad_arguments_are_refused(kind: Callable[..., GaussianMatrix], arguments: dict[str, Any], word: str) -> None:

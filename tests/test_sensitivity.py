@@ -14,6 +14,7 @@ from maps.twins import Setting, normal, plain_attention
 from torch import Tensor
 
 from wordsway import (
+    InputError,
     RandomAttention,
     RandomFeatures,
     gaussian_context,
@@ -253,6 +254,33 @@ class _CountingResponse:
 
     def ceiling(self, radius: float, effort: str = "quick") -> Ceiling | None:
         return None
+
+
+@pytest.mark.parametrize("phi", [RandomAttention(4), RandomFeatures(3, 4)])
+def test_what_requires_a_gradient_is_only_read(phi: FeatureMap) -> None:
+    """Embeddings of a network do: results are plain numbers all the same."""
+    X, table = gaussian_context(3, 4).requires_grad_(), gaussian_context(5, 4, seed=1).requires_grad_()
+    found = vocabulary_sensitivity(phi, X, 0, table)
+    assert not found.values.requires_grad
+    response = random_feature_response(X)
+    assert not response_sensitivity(response, 0).delta.requires_grad
+
+
+def test_the_best_of_a_vocabulary_are_some() -> None:
+    found = vocabulary_sensitivity(RandomAttention(4), gaussian_context(3, 4), 0, gaussian_context(5, 4, seed=1))
+    with pytest.raises(InputError, match="count must be an integer >= 1, got -1"):
+        found.top(-1)
+
+
+@pytest.mark.parametrize("score", ["linear", "softmax"])
+def test_small_balls_keep_their_digits(score: str) -> None:
+    """A ceiling that subtracts products of lengths would end at 0 here; no move must be exactly no change."""
+    phi = Attention(torch.ones(1, 1), torch.ones(1, 1), output=torch.ones(1, 1), score=score)
+    X = torch.ones(1, 1)
+    assert float(respond(phi, X, 0).change(torch.zeros(1), gradient=False)[0]) == 0.0
+    bound = respond(phi, X, 0).ceiling(1e-8)
+    assert bound is not None
+    assert float(bound.value) == pytest.approx(3e-8 if score == "linear" else 1e-8, rel=1e-3)
 
 
 def test_a_large_vocabulary_is_asked_in_batches() -> None:

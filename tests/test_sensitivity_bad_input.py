@@ -61,6 +61,18 @@ def test_a_radius_must_be_finite_and_positive(radius: Any, got: str) -> None:
     refused(parts, response_sensitivity, random_feature_response(X), 0, radius)
 
 
+@pytest.mark.parametrize("radius", [1e-160, 1e160])
+def test_a_radius_must_have_a_square(radius: float) -> None:
+    parts = ["radius must be from 1e-150 to 1e+150, so that it can be squared", f"got {radius:g}"]
+    refused(parts, word_sensitivity, Untouched(), X, 0, radius)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of what overflows on the way
+def test_a_change_that_overflows_is_no_witness() -> None:
+    phi = RandomFeatures(N, D, dtype=torch.float32)
+    refused(["is not finite: use a smaller radius"], word_sensitivity, phi, X, 0, 1e20, kind=NumericalError)
+
+
 @pytest.mark.parametrize(
     ("word", "parts"),
     [

@@ -20,6 +20,7 @@ Values: TypeAlias = Tensor | npt.ArrayLike
 _RULE = "a context is n words (rows) by d dimensions"
 _NUMPY_MAGIC = b"\x93NUMPY"
 _ZIP_MAGIC = b"PK\x03\x04"
+_SMALL = 1e-150  # a length whose square is still a number, and so that of its inverse
 
 
 def as_context(X: Values) -> Tensor:
@@ -47,6 +48,15 @@ def as_context(X: Values) -> Tensor:
     _check_not_empty(context)
     _check_finite(context)
     return context
+
+
+def check_readable(X: object) -> None:
+    """Refuse what a map cannot read: it takes one context or several, as a tensor of floats."""
+    if not isinstance(X, Tensor):
+        raise InputError(f"a map reads a tensor (..., n, d), got {type(X).__name__}: use torch.as_tensor")
+    if X.ndim < 2 or not X.is_floating_point():
+        kind = f"shape {tuple(X.shape)} of {str(X.dtype).removeprefix('torch.')}"
+        raise InputError(f"a map reads a tensor (..., n, d) of floats, got {kind}")
 
 
 def normalize(X: Values) -> Tensor:
@@ -237,9 +247,11 @@ def check_radius(radius: float | None, d: int) -> float:
         value = math.nan if _is_bool(radius) or _is_sequence(radius) or isinstance(radius, str) else float(radius)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         value = math.nan
+    default = f"leave it out for sqrt(d) = {math.sqrt(d):.4g}"
     if not (math.isfinite(value) and value > 0):
-        default = f"sqrt(d) = {math.sqrt(d):.4g}"
-        raise InputError(f"radius must be a finite number > 0, got {_describe(radius)}: leave it out for {default}")
+        raise InputError(f"radius must be a finite number > 0, got {_describe(radius)}: {default}")
+    if not _SMALL <= value <= 1 / _SMALL:
+        raise InputError(f"radius must be from {_SMALL:g} to {1 / _SMALL:g}, so that it can be squared, got {value:g}")
     return value
 
 

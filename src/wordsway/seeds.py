@@ -29,5 +29,9 @@ def derive(seed: SupportsIndex, purpose: str) -> int:
 
 
 def generator(seed: SupportsIndex, purpose: str) -> torch.Generator:
-    """A generator of its own for one purpose; nothing global is read or set."""
+    """A generator of its own for one purpose; nothing global is read or set.
+
+    A torch generator on the CPU takes 32 bits of its seed: among a thousand seeds two share their numbers with
+    probability 1e-4, among a hundred thousand probably some do.
+    """
     return torch.Generator().manual_seed(derive(seed, purpose))

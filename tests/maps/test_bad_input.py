@@ -52,6 +52,16 @@ SETTINGS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
         lambda: Attention(None, None, score="max"),
         ("score must be one of softmax, relu, sigmoid, linear", "got 'max'"),
     ),
+    "a list of scores": (lambda: RandomAttention(D, ["softmax"]), ("score must be one of", "got ['softmax']")),  # type: ignore[arg-type]
+    "rotary of another kind": (
+        lambda: Attention(None, None, rotary=3),  # type: ignore[arg-type]
+        ("rotary must be a Rotary or None", "got int"),
+    ),
+    "rotary scaled by a word": (
+        lambda: Rotary([1.0], scale="a"),  # type: ignore[arg-type]
+        ("scale must be a finite number", "got 'a'"),
+    ),
+    "rotary scaled by nan": (lambda: Rotary([1.0], scale=math.nan), ("scale must be a finite number", "got nan")),
     "unknown activation": (
         lambda: RandomFeatures(N, D, activation="rely"),
         ("unknown activation 'rely'", "relu", "known are relu, tanh"),
@@ -175,6 +185,27 @@ def test_a_context_of_another_size_is_refused(phi: Any, context: Tensor, parts: 
     refused(parts, phi, context)
     for together in (False, True):
         refused(parts, respond, phi, context, (0, 1), together=together)
+
+
+@pytest.mark.parametrize("phi", [RandomAttention(D), RandomFeatures(N, D), DeepRandomFeatures(N, D, 2)])
+@pytest.mark.parametrize(
+    ("context", "parts"),
+    [
+        (X.numpy(), ("a map reads a tensor (..., n, d)", "got ndarray", "use torch.as_tensor")),
+        (X.tolist(), ("a map reads a tensor (..., n, d)", "got list", "use torch.as_tensor")),
+        (X[0], ("a map reads a tensor (..., n, d) of floats", "got shape (3,) of float64")),
+        (X.long(), ("a map reads a tensor (..., n, d) of floats", "got shape (4, 3) of int64")),
+    ],
+)
+def test_a_map_is_called_with_tensors(phi: Any, context: Any, parts: tuple[str, ...]) -> None:
+    refused(parts, phi, context)
+
+
+@pytest.mark.parametrize("phi", [RandomAttention(D), RandomAttention(D, "linear"), RandomFeatures(N, D)])
+def test_a_ceiling_is_over_a_ball(phi: Any) -> None:
+    response = respond(phi, X, 0)
+    refused(["radius must be a finite number > 0", "got -1.0"], response.ceiling, -1.0)
+    refused(["ceiling must be one of simple, quick, tight", "got 'hard'"], response.ceiling, 1.0, "hard")
 
 
 @pytest.mark.parametrize(

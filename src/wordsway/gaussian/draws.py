@@ -1,13 +1,12 @@
 """Room for numbers, and normal numbers from an own generator to fill it."""
 
 import math
-import operator
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from wordsway.errors import InputError
+from wordsway.seeds import check_seed
 
 _WORD = 0xFFFFFFFF
 _MARK = 0x77615953  # of the streams of this room
@@ -25,15 +24,8 @@ def own_generator(seed: int) -> torch.Generator:
     The seed is marked first, so that a context and a matrix drawn from the same seed do not share their numbers. A
     torch generator on the CPU takes 32 bits: seeds below 2^32 give different matrices, larger ones are folded.
     """
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        raise InputError(f"seed must be an integer, got {type(seed).__name__}: give a whole number") from None
-    word = number & _WORD
-    high = number >> 32
-    while high not in (0, -1):
-        word = (word + 0x9E3779B9 * (high & _WORD)) & _WORD
-        high >>= 32
+    high, low = divmod(check_seed(seed), _WORD + 1)
+    word = (low + 0x9E3779B9 * high) & _WORD
     return torch.Generator().manual_seed(word ^ _MARK)
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.contexts import check_size
+from wordsway.contexts import check_readable, check_size
 from wordsway.errors import InputError
 from wordsway.maps.arrays import as_tensor
 from wordsway.maps.one_word import OneWordResponse
@@ -91,6 +91,8 @@ class Attention:
         self.key_bias = _bias("key_bias", key_bias, self.key)
         self.value_bias = _bias("value_bias", value_bias, self.value)
         self.output_bias = _bias("output_bias", output_bias, self.output)
+        if not isinstance(rotary, Rotary | None):
+            raise InputError(f"rotary must be a Rotary or None, got {type(rotary).__name__}")
         self.rotary = rotary
         self._check_shapes()
 
@@ -180,7 +182,8 @@ class Attention:
         memory.require(needed, f"attention scores of {n} x {n} words", "use a shorter context")
 
     def check_width(self, X: Tensor) -> None:
-        """Whether contexts have words of the right dimension."""
+        """Whether these are contexts, with words of the right dimension."""
+        check_readable(X)
         d = X.shape[-1]
         if self.d is None:
             self._check_heads(d, {})

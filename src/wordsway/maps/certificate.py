@@ -28,7 +28,7 @@ import numpy.typing as npt
 import torch
 from scipy.optimize import minimize
 
-from wordsway.maps.response import Ceiling, check_effort
+from wordsway.maps.response import Ceiling, check_ball
 from wordsway.maps.scores import RatioShare, SoftmaxShare
 
 if TYPE_CHECKING:
@@ -82,10 +82,10 @@ class Multipliers:
 def attention_ceiling(response: OneWordResponse, radius: float, effort: str = "quick") -> Ceiling:
     """Bounds for every word of the response.
 
-    Cost: simple O(n) a word after the set-up; quick one eigenproblem of size min(n H, d) a step, some thirty steps for
-    the first word and four for each other; tight about two hundred steps of size min(2 n H, d) a word.
+    Cost: simple O(n d) a word after the set-up; quick one eigenproblem of size min(n H, d) a step, some thirty steps
+    for the first word and four for each other; tight about two hundred steps of size min(2 n H, d) a word.
     """
-    check_effort(effort)
+    check_ball(radius, effort, response.shape[-1])
     t_rows = response.pull_heads("key", response.queries / response.size).astype(np.float64)
     none = Multipliers.zero(len(t_rows))
     shared = none
@@ -94,16 +94,26 @@ def attention_ceiling(response: OneWordResponse, radius: float, effort: str = "q
         rows = _row_bounds(response, slot, radius, t_rows, full=effort == "tight")
         found = [rows.own + float(_row_maxima(rows, none).sum())]
         if effort != "simple":
-            fitted = _fit(rows, shared, _QUICK if slot == 0 else _AGAIN, full=False)
-            found.append(rows.own + float(_row_maxima(rows, fitted).sum()) + _ball(rows, fitted))
+            fitted, square = _improved(rows, shared, _QUICK if slot == 0 else _AGAIN, full=False)
+            found.append(square)
             shared = _fill(fitted, response) if slot == 0 else shared
         if effort == "tight":
-            best = _fit(rows, fitted, _TIGHT, full=True)
-            found.append(rows.own + float(_row_maxima(rows, best).sum()) + _ball(rows, best))
+            found.append(_improved(rows, fitted, _TIGHT, full=True)[1])
         squares.append(min(found) * _SLACK)
     value = torch.tensor(squares, dtype=torch.float64, device=response.like.device).sqrt()
     kind = "convex rows" if effort == "simple" else f"dual certificate ({effort})"
     return Ceiling(value.reshape(response.batch), kind)
+
+
+def _improved(
+    rows: RowBounds, start: Multipliers, stages: tuple[tuple[float, int], ...], full: bool
+) -> tuple[Multipliers, float]:
+    """Fitted multipliers and the bound that they give; none where the numbers are too large to fit any."""
+    try:
+        fitted = _fit(rows, start, stages, full)
+        return fitted, rows.own + float(_row_maxima(rows, fitted).sum()) + _ball(rows, fitted)
+    except np.linalg.LinAlgError:
+        return start, math.inf
 
 
 def _fill(fitted: Multipliers, response: OneWordResponse) -> Multipliers:
@@ -116,16 +126,18 @@ def _fill(fitted: Multipliers, response: OneWordResponse) -> Multipliers:
 def _row_bounds(response: OneWordResponse, slot: int, radius: float, t_rows: Array, full: bool) -> RowBounds:
     """Everything in float64 on the CPU, divided by |phi(X)| where it is a length of features.
 
-    Without `full` the rows g are left out, and |s| is bounded by |f| kappa r alone.
+    Without `full` the rows g are left out, and |s| is bounded by |f| kappa r. The lengths of f are those of the rows
+    themselves: the response's `f_square` is a difference, which loses half the digits where rows are nearly equal.
     """
     norms = _head_norms(response) / response.norm  # H
     stretch = np.repeat(radius * norms, response.n)  # N
-    f_length = np.sqrt(response.f_square[slot]).ravel().astype(np.float64) / response.norm
+    f = response.f_rows(slot).astype(np.float64)  # H n v
+    f_length = np.linalg.norm(f, axis=-1).ravel() / response.norm
     s_reach = f_length * stretch
     s_rows = np.zeros((len(t_rows), 0))
     if full:
-        s_rows = response.pull_heads("value", response.f_rows(slot)).astype(np.float64) / response.norm**2
-        s_reach = np.minimum(s_reach, radius * np.linalg.norm(s_rows, axis=1))
+        s_rows = response.pull_heads("value", f).astype(np.float64) / response.norm**2
+        s_reach = radius * np.linalg.norm(s_rows, axis=1)  # of these very rows: the ball's part reads them too
     return RowBounds(
         response.share.take(slot).ravel(),
         response.before[slot].ravel().astype(np.float64),

@@ -12,7 +12,7 @@ from wordsway import memory
 from wordsway.activations import Activation
 from wordsway.errors import NumericalError
 from wordsway.gaussian import DenseGaussian, GaussianMatrix
-from wordsway.maps.response import Ceiling, Functional, ValueAndGradient, positive_norm, relative
+from wordsway.maps.response import Ceiling, Functional, ValueAndGradient, check_ball, positive_norm, relative
 
 _MANY = 1024  # features from which on one start is enough
 _BATCH = 2**25  # numbers in the features of a batch, when only values are asked
@@ -142,6 +142,7 @@ class LayeredResponse:
 
     def ceiling(self, radius: float, effort: str = "quick") -> Ceiling | None:
         """Lipschitz constants times norms: |phi|_Lip^L |V_L| ... |V_2| sum_l |V_1's block l| r / |phi(X)|."""
+        check_ball(radius, effort, self.shape[-1])
         if math.isinf(self.phi.lipschitz):
             return None
         share = 1e-9 / (len(self.blocks) + len(self.deeper))

@@ -16,7 +16,7 @@ from torch import Tensor
 from wordsway import memory
 from wordsway.activations import Activation
 from wordsway.activations import activation as named
-from wordsway.contexts import as_context, check_size
+from wordsway.contexts import as_context, check_readable, check_size
 from wordsway.errors import InputError
 from wordsway.gaussian import DenseGaussian, GaussianMatrix, RevealedGaussian
 from wordsway.maps.arrays import as_tensor
@@ -174,6 +174,7 @@ class _Layers:
         return LayeredResponse(blocks, start, self.weights[1:], self.phi, together=together)
 
     def _check(self, X: Tensor) -> None:
+        check_readable(X)
         if tuple(X.shape[-2:]) != (self.n, self.d):
             got = " x ".join(map(str, X.shape[-2:]))
             raise InputError(f"this map reads contexts of n x d = {self.n} x {self.d}, got {got}")
@@ -240,8 +241,7 @@ def random_feature_response(
     -----
     T evaluations cost O((k + d) T^2) time and O((k + d) T) memory a layer; nothing of size n d is allocated.
     """
-
-    context = as_context(X)
+    context = as_context(X).detach()
     n, d = context.shape
     position = check_position(n, word)
     together = not isinstance(position, int)

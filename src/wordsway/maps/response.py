@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.contexts import as_context, check_word, check_words, perturb
+from wordsway.contexts import as_context, check_radius, check_word, check_words, perturb
 from wordsway.errors import InputError, NumericalError, nearest
 
 FeatureMap: TypeAlias = Callable[[Tensor], Tensor]
@@ -111,6 +111,12 @@ def check_effort(effort: str) -> None:
     """Whether this is a name for how hard to work on a ceiling."""
     if effort not in EFFORTS:
         raise InputError(f"ceiling must be one of {', '.join(EFFORTS)}, got {effort!r}{nearest(effort, EFFORTS)}")
+
+
+def check_ball(radius: float, effort: str, d: int) -> None:
+    """Whether a ceiling can be asked for over this ball, with this effort."""
+    check_radius(radius, d)
+    check_effort(effort)
 
 
 def layout(d: int, word: int | Sequence[int], together: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from numbers import Real
 from typing import Any
 
 import torch
@@ -31,7 +33,9 @@ class Rotary:
             raise InputError(f"frequencies must be a vector of floats, got shape {tuple(self.frequencies.shape)}")
         if not torch.isfinite(self.frequencies).all():
             raise InputError("frequencies must be finite, got entries that are not")
-        self.scale = float(scale)
+        if not isinstance(scale, Real) or not math.isfinite(scale):
+            raise InputError(f"scale must be a finite number, got {scale!r}")
+        self.scale: float = float(scale)
 
     def check(self, size: int) -> None:
         """Whether heads of this size have enough coordinates."""

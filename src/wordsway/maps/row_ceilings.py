@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from wordsway.maps.response import Ceiling
+from wordsway.maps.response import Ceiling, check_ball
 
 if TYPE_CHECKING:
     from wordsway.maps.rows import RowsResponse
@@ -23,6 +23,7 @@ def rows_ceiling(response: RowsResponse, radius: float, effort: str) -> Ceiling 
     Words together: a row stays a mean of values, of which the moving ones reach kappa r further ("convex rows").
     Linear scores: the triangle inequality on each row's expansion in the moves ("row norms").
     """
+    check_ball(radius, effort, response.shape[-1])
     attention = response.attention
     if not (attention.score.normalised or attention.score.linear):
         return None
@@ -94,8 +95,9 @@ def _linear_rows(response: RowsResponse, radius: float) -> Tensor:
     far = torch.zeros_like(k[0], dtype=torch.bool)
     far[words] = True
     k_far, u_far = k + k_step * far, u + u_step * far  # H n
-    own = (q[:, words] + q_step).unsqueeze(-1) * (k_far * u_far).unsqueeze(1)  # H m n
-    own = (own - q[:, words].unsqueeze(-1) * (k * u).unsqueeze(1)) / size
+    gain = k * (u_step * far) + k_step * far * u_far  # H n, k_far u_far - k u with all its digits
+    own = q[:, words].unsqueeze(-1) * gain.unsqueeze(1) + q_step.unsqueeze(-1) * (k_far * u_far).unsqueeze(1)
+    own = own / size  # H m n
     sees = torch.ones_like(own[0], dtype=torch.bool) if response.visible is None else response.visible[words]
     bound[:, words] = (own * sees).sum(-1)
     return torch.square(bound)

@@ -26,8 +26,8 @@ class Score:
 
     `gain` is g on tensors; `array_gain` and `array_slope` are g and g' on arrays. Softmax has none, because it works
     with odds. A rule of your own needs all three: g at least 0 and never falling, on which searches and ceilings rely.
-    Say `positive` where g is > 0 everywhere: a row then never loses all its weights, and ceilings may be lower. Without
-    a normaliser only the linear rule has ceilings.
+    Say `positive` where g is > 0 at all scores that occur, as it is computed (exp(-800) is 0): a row then never loses
+    all its weights, and ceilings may be lower. Without a normaliser only the linear rule has ceilings.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Score:
     array_gain: Callable[[Array], Array] | None = None
     array_slope: Callable[[Array], Array] | None = None
     normalised: bool = True
-    positive: bool = False  # g > 0 everywhere
+    positive: bool = False
 
     def __post_init__(self) -> None:
         given = [rule is not None for rule in (self.gain, self.array_gain, self.array_slope)]
@@ -90,7 +90,7 @@ SCORES = {
     for score in (
         Score("softmax", positive=True),
         Score("relu", torch.relu, lambda s: np.maximum(s, 0), lambda s: (s > 0).astype(s.dtype)),
-        Score("sigmoid", torch.sigmoid, expit, _sigmoid_slope, positive=True),
+        Score("sigmoid", torch.sigmoid, expit, _sigmoid_slope),  # is 0 as computed, far below 0: not `positive`
         Score("linear", lambda s: s, normalised=False),
     )
 }
@@ -100,7 +100,7 @@ def score_named(name: str | Score) -> Score:
     """The score rule of that name; a rule is itself."""
     if isinstance(name, Score):
         return name
-    if name not in SCORES:
+    if not isinstance(name, str) or name not in SCORES:
         raise InputError(f"score must be one of {', '.join(SCORES)}, got {name!r}{nearest(name, SCORES)}")
     return SCORES[name]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from wordsway.contexts import as_context, check_radius, check_word
-from wordsway.errors import InputError
+from wordsway.errors import InputError, NumericalError
 from wordsway.maps import FeatureMap, Response, respond
 from wordsway.maps.response import check_effort, check_position
 from wordsway.memory import Meter
@@ -175,11 +175,11 @@ def vocabulary_sensitivity(
     -----
     v evaluations of the response without gradients, in large batches: O(v (n d + d^2)) for attention.
     """
-    context = as_context(X)
+    context = as_context(X).detach()
     n, d = context.shape
     position = check_word(n, word)
     try:
-        table = as_context(embeddings).to(context)
+        table = as_context(embeddings).detach().to(context)
     except InputError as error:
         raise InputError(f"embeddings must be a table like a context, one vector a row: {error}") from None
     if table.shape[1] != d:
@@ -240,7 +240,10 @@ def _search(response: Response, radius: float, seed: int, effort: Effort | None)
         return None if found is None else found.cpu().numpy().reshape(-1, *delta.shape[1:])
 
     first = starts.cpu().contiguous().numpy()
-    return maximise(objective, first, radius, hint if effort is None else effort, escape)
+    found = maximise(objective, first, radius, hint if effort is None else effort, escape)
+    if not np.isfinite(found.value).all():
+        raise NumericalError("the change that was found is not finite: use a smaller radius")
+    return found
 
 
 def _tensor(array: Array, response: Response) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wordsway.contexts import check_size
 from wordsway.memory import Meter
 
 
@@ -157,7 +158,7 @@ class VocabularySensitivity:
 
     def top(self, count: int = 10) -> list[tuple[int, float]]:
         """The `count` replacements that move the map most: (row of the embeddings, relative change)."""
-        found = torch.topk(self.values, min(count, len(self.values)))
+        found = torch.topk(self.values, min(check_size(count, "count"), len(self.values)))
         return list(zip(found.indices.tolist(), found.values.tolist(), strict=True))
 
     def to_dict(self) -> dict[str, Any]:

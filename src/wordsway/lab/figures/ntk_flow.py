@@ -86,13 +86,13 @@ def plot(rows: Table, figure: Figure) -> None:
     for number, ((width,), line) in enumerate(curves(rows, "width").items()):
         x, actual, linear = ([row[name] for row in line] for name in ("time", "actual", "linear"))
         style.curve(axes, x, actual, [0.0] * len(x), [None] * len(x), label=f"width {width}", number=number)
-        style.line(axes, x, linear, f"width {width}, linearised", number)
+        style.line(axes, x, linear, f"width {width}, linear", number)
     some = next(iter(curves(rows, "width").values()), [])
-    style.theory(axes, [row["time"] for row in some], [row["bound"] for row in some], "$e^{-\\lambda_{\\min} t/2}$")
+    style.theory(axes, [row["time"] for row in some], [row["bound"] for row in some], "bound $e^{-t/2}$")
     style.finish(axes, "time, in units of $1/\\lambda_{\\min}$", "loss / loss at the start", TIMES, False)
-    low = min((min(row["actual"], row["linear"]) for row in rows), default=0.1)
+    low = max(min((min(row["actual"], row["linear"]) for row in rows), default=0.1), 1e-12) / 2
     axes.set_yscale("log")
-    axes.set_ylim(max(low, 1e-12) / 2, 30)  # room for the legend above 1
+    axes.set_ylim(low, low**-0.6)  # all lines start at 1: above is room for the legend
 
 
 def estimate(parameters: Parameters) -> Estimate:
