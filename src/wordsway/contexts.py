@@ -3,7 +3,7 @@
 import math
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import BinaryIO, SupportsIndex, TypeAlias
 
 import numpy as np
@@ -263,6 +263,12 @@ def check_size(value: SupportsIndex, name: str) -> int:
     if size >= 2**63:
         raise InputError(f"{name} must be below 2^63, got {_describe(value)}: choose a smaller one")
     return size
+
+
+def check_several(given: object, name: str) -> None:
+    """Refuse one thing where several are asked for; a string is one thing."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InputError(f"{name} must be a sequence, got {_describe(given)}: put it in a list")
 
 
 def _as_int(value: object) -> int | None:

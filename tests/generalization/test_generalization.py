@@ -158,6 +158,17 @@ def test_more_samples_than_features() -> None:
         assert record.after == pytest.approx(float(exact.after(features, record.problem.training)), abs=1e-7)
 
 
+def test_where_nothing_is_known_of_a_word_that_moves_nothing_the_floor_is_0() -> None:
+    """0 times infinity, in the bound of re-trained models on more samples than features."""
+    given = scene("rf-tanh", count=12)
+    found = one_word_generalization(
+        lambda X: torch.tanh(X[1:]).flatten()[:3] + 0 * X.sum(), given.contexts, given.labels, given.X, given.y, word=0
+    )
+    for record in found:
+        assert record.sensitivity == 0
+        assert record.floor == (0 if record.problem.training == "re-trained" else record.bound)
+
+
 # Searches
 
 

@@ -77,6 +77,7 @@ def test_losses_of_descent_are_in_double_precision() -> None:
     ("changes", "said"),
     [
         ({"X": torch.ones(4, 2)}, r"inputs must have the shape \(N, 3\)"),
+        ({"network": torch.nn.Linear(3, 1)}, "network must be a Network, got Linear"),
         ({"y": torch.ones(3)}, "one label for each of the 4 inputs"),
         ({"y": torch.full((4,), math.inf)}, "y must be finite"),
         ({"times": []}, "times must be numbers >= 0 that increase"),

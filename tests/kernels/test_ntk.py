@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from wordsway import InputError
+from wordsway import InputError, NumericalError, gaussian_context
 from wordsway.kernels import Network, ntk, ntk_chain, smallest_eigenvalue
 
 ACTIVATIONS = ("tanh", "gelu", "softplus", "cos", "square", "sigmoid", "relu", "identity")
@@ -183,6 +183,24 @@ def test_a_singular_kernel_is_called_so(count: int) -> None:
     assert smallest_eigenvalue(repeated @ repeated.mT).singular
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_kernel_is_as_exact_as_its_dtype(seed: int) -> None:
+    """Rank 100 of 101: in float32 rounding makes the least eigenvalue anything up to 1e-8, which means nothing."""
+    network, X = Network.drawn([30, 10, 10], "tanh", seed), gaussian_context(101, 30, seed).float()
+    found = smallest_eigenvalue(ntk(network, X, layer=1))
+    assert found.singular
+    assert found.floor > 1e-5
+
+
+def test_a_chain_without_differences_has_no_scale() -> None:
+    for network, X in (
+        (Network.drawn([3, 4, 4]), normal(1, 3).expand(4, 3)),
+        (Network.drawn([3, 4, 4], "identity"), normal(4, 3)),
+    ):
+        with pytest.raises(NumericalError, match="inputs or what is propagated back must differ"):
+            ntk_chain(network, X)
+
+
 def test_a_negative_eigenvalue_is_found_too() -> None:
     K = torch.eye(450, dtype=torch.float64)
     K[3, 3] = -2.0
@@ -216,6 +234,11 @@ def test_it_is_0_when_samples_exceed_parameters() -> None:
         (lambda: ntk(Quadratic(), normal(3, 4), layer=0), "layer is for a Network"),
         (lambda: ntk(3, torch.ones(4, 3)), "network must be a Network or a torch module, got int"),  # type: ignore[arg-type]
         (lambda: ntk(nn.Flatten(), normal(3, 4)), "a module must have parameters"),
+        (lambda: ntk(nn.Sequential(nn.Linear(4, 1), nn.Dropout()), normal(3, 4)), r"call its eval\(\) first"),
+        (lambda: ntk(nn.Sequential(nn.Linear(4, 1), nn.BatchNorm1d(1)), normal(3, 4)), r"call its eval\(\) first"),
+        (lambda: ntk(Network.drawn([3, 2]), None), "inputs must be numbers in an array, got NoneType"),
+        (lambda: Network.drawn([3, 2], scale=-1.0), "scale must be a finite number > 0, got -1.0"),
+        (lambda: ntk_chain(nn.Linear(4, 1), normal(3, 4)), "network must be a Network, got Linear"),  # type: ignore[arg-type]
         (lambda: ntk(nn.Linear(4, 2).double(), normal(3, 4)), "one output for each input, got 2"),
         (
             lambda: ntk_chain(Network([torch.ones(1, 3)]), torch.ones(4, 3)),

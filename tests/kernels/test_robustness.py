@@ -149,6 +149,9 @@ def test_even_ntk_features_are_more_robust_than_odd_ones() -> None:
     [
         ({"kind": "rff"}, r"kind must be one of rf, ntk, got 'rff' \(did you mean 'rf'\?\)"),
         ({"X": torch.ones(0, 3)}, "inputs must be a matrix of floats with at least one row"),
+        ({"X": [[1.0, 2.0], [1.0]]}, "inputs must be numbers in an array, got list"),
+        ({"y": ["a"] * 4}, "y must be numbers in an array, got list"),
+        ({"x": "abc"}, "x must be numbers in an array, got str"),
         ({"y": torch.ones(3)}, "one label for each of the 4 inputs"),
         ({"y": torch.full((4,), math.nan)}, "y must be finite"),
         ({"x": torch.ones(2)}, r"x must have the shape \(3,\), got \(2,\)"),

@@ -36,6 +36,8 @@ def test_every_point_is_what_it_is_alone(kind: str, kept: bool, monkeypatch: pyt
     ("changes", "error", "said"),
     [
         ({"samples": [13]}, InputError, "samples must be at most the 12 inputs, got 13"),
+        ({"widths": 20}, InputError, "widths must be a sequence, got 20: put it in a list"),
+        ({"activations": "tanh"}, InputError, "activations must be a sequence, got 'tanh': put it in a list"),
         ({"widths": [0]}, InputError, "widths must be an integer >= 1, got 0"),
         *(
             ({name: []}, InputError, "widths, samples and activations must each name at least one, got no " + name)

@@ -176,6 +176,14 @@ def test_overflow_is_infinite_and_not_in_json() -> None:
     told = json.loads(json.dumps(bounds.to_dict(), allow_nan=False))
     assert told["upper"] == bounds.upper
     assert {"name", "kind", "value", "source", "assumes"} == set(told["bounds"][0])
+    farther = lipschitz_bounds(Attention(1e100 * torch.eye(2, dtype=torch.float64), torch.eye(2)), 10, 1e120)
+    assert farther.upper == math.inf
+    assert json.loads(json.dumps(farther.to_dict(), allow_nan=False))["upper"] is None
+
+
+def test_without_values_nothing_moves() -> None:
+    eye = torch.eye(2, dtype=torch.float64)
+    assert lipschitz_bounds(Attention(30 * eye, 30 * eye, 0 * eye), 4, 1.0)["mean field"].value == 0
 
 
 # Adversarial contexts
@@ -266,6 +274,17 @@ def test_without_a_real_eigenvalue_there_is_no_lower_bound() -> None:
     assert bounds["adversarial"].assumes == "A has no real eigenvalue, so it does not apply"
     with pytest.raises(NumericalError, match="no head has a real eigenvalue of A"):
         adversarial_context(ROTATION, 5, 1.0)
+
+
+@pytest.mark.parametrize("query", [[[0.0, 0.0], [0.0, 0.0]], [[0.0, 1.0], [0.0, 0.0]]])
+def test_0_is_a_real_eigenvalue_too(query: list[list[float]]) -> None:
+    layer, root = Attention(torch.tensor(query, dtype=torch.float64), torch.eye(2)), math.sqrt(3)
+    bounds = lipschitz_bounds(layer, 4, 1.0)
+    assert bounds["adversarial"].value == pytest.approx(root / 4)
+    found = adversarial_context(layer, 4, 1.0)
+    assert (found.eigenvalue, found.gamma, found.kind) == (0.0, 0.0, "opposite")
+    assert bounds.lower is not None
+    assert bounds.lower * (1 - 1e-9) <= found.lipschitz.value <= bounds.upper * (1 + 1e-9)
 
 
 def test_one_word_has_no_lower_bound() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -115,6 +116,21 @@ def test_any_callable_can_be_measured() -> None:
     found = local_lipschitz(lambda X: torch.tanh(X).flatten()[:7], X, 1e-9)
     assert found.value == pytest.approx(float((1 - torch.tanh(X) ** 2).flatten()[:7].max()))
     assert found.left.shape == (7,)
+
+
+@pytest.mark.parametrize(("n", "d", "more"), [(128, 768, 0.02), (16, 64, 0.001)])
+def test_a_layer_that_is_nearly_the_identity_has_its_largest_value(n: int, d: int, more: float) -> None:
+    """All singular values but one are 1: a random vector is nearly a singular one, and must not be believed."""
+    u = torch.nn.functional.normalize(normal(2)(n * d), dim=0).reshape(n, d)
+    found = local_lipschitz(lambda X: X + more * u * (u * X).sum(), torch.zeros(n, d, dtype=torch.float64))
+    assert found.value == pytest.approx(1 + more, rel=1e-9)
+
+
+@pytest.mark.parametrize("hidden", [torch.no_grad(), torch.inference_mode()])
+def test_a_layer_that_hides_its_gradient_is_refused(hidden: Any) -> None:
+    weight = normal(3)(4, 4)
+    with pytest.raises(InputError, match="must depend on the context through torch operations, got one without grad"):
+        local_lipschitz(hidden(lambda X: X @ weight), normal(9)(3, 4))
 
 
 def test_a_block_around_attention_is_measured_whole() -> None:

@@ -311,7 +311,13 @@ def test_huge_and_zero_layers_still_have_a_true_value() -> None:
     assert far.to_dict()["upper"] is None
     assert math.isfinite(far.value)
     assert far.value == pytest.approx(_ratio(layer(3, value=False), far.mu, far.nu), rel=1e-9)
-    assert mean_field_lipschitz(Attention(None, None, torch.zeros(2, 2)), 1.0, starts=1, steps=2).value == 0.0
+    eye = torch.eye(2)
+    zero = mean_field_lipschitz(Attention(30 * eye, 30 * eye, 0 * eye), 1.0, starts=1, steps=2)
+    assert (zero.value, zero.upper) == (0.0, 0.0)
+    steep = mean_field_lipschitz(Attention(-30 * eye, 30 * eye), 1.5, starts=1, steps=2)
+    assert (steep.lower, steep.two_point) == (math.inf, math.inf)
+    told = json.loads(json.dumps(steep.to_dict(), allow_nan=False))
+    assert (told["lower"], told["two_point"], told["upper"]) == (None, None, None)
 
 
 # Mistakes

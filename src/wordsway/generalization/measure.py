@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wordsway.contexts import check_radius, check_word
+from wordsway.contexts import check_radius, check_several, check_word
 from wordsway.errors import InputError
 from wordsway.generalization.interpolator import Interpolator, check_labels, features_of
 from wordsway.generalization.losses import TRAININGS, Array, Losses, Problem, functionals
@@ -168,8 +168,7 @@ def one_word_generalization(
 def _problems(trainings: Sequence[str], losses: Sequence[str], penalties: Sequence[float]) -> list[Problem]:
     """Every combination, in this order."""
     for name, given in (("trainings", trainings), ("losses", losses), ("penalties", penalties)):
-        if isinstance(given, str) or not isinstance(given, Iterable):
-            raise InputError(f"{name} must be a sequence, got {given!r}: put it in a list")
+        check_several(given, name)
     problems = [Problem(training, loss, penalty) for training in trainings for loss in losses for penalty in penalties]
     if not problems:
         raise InputError("losses, penalties and trainings must each name at least one, got none")
@@ -238,7 +237,8 @@ class Simulation:
         gamma = abs(moved - self.before)
         slack = change * abs(missing)
         if problem.training == "re-trained":
-            slack *= self.norm / math.sqrt(self.lambda_min_after) if self.lambda_min_after > 0 else math.inf
+            least = self.lambda_min_after  # where it is 0 nothing is known, also of a word that moves nothing
+            slack = slack * self.norm / math.sqrt(least) if least > 0 else math.inf
         error = (after + self.label) ** 2
         bound = max(2 - gamma, 0.0) ** 2
         cost = Cost.of(meter, self.response.like, evaluations)

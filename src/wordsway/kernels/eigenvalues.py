@@ -32,7 +32,7 @@ class SmallestEigenvalue:
     method : str
         "dense", or "inverse" for inverse iteration on a Cholesky factor.
     floor : float
-        N eps |K|: smaller values mean nothing.
+        N eps |K|, eps that of the dtype of K: smaller values mean nothing.
     """
 
     value: float
@@ -60,7 +60,8 @@ def smallest_eigenvalue(K: Any) -> SmallestEigenvalue:
     largest eigenvalue converges in a few steps; a matrix without a factor is singular in float64 or not positive, and
     falls back to the dense solver, O(N^3).
     """
-    kernel = as_context(K).detach().double()
+    given = as_context(K).detach()
+    kernel, eps = given.double(), torch.finfo(given.dtype).eps  # K was rounded to what it is given in
     if kernel.shape[0] != kernel.shape[1]:
         raise InputError(f"a kernel must be square, got {tuple(kernel.shape)}")
     size = float(kernel.abs().max())
@@ -71,7 +72,7 @@ def smallest_eigenvalue(K: Any) -> SmallestEigenvalue:
     found = None if len(matrix) <= _DENSE else _inverse(matrix)
     method = "dense" if found is None else "inverse"
     value, vector = found if found is not None else _dense(matrix)
-    floor = len(matrix) * np.finfo(np.float64).eps * norm
+    floor = len(matrix) * eps * norm
     residual = float(np.linalg.norm(matrix @ vector - value * vector))
     status = "singular" if value <= floor else "regular"
     return SmallestEigenvalue(value, residual, torch.from_numpy(vector), status, method, float(floor))

@@ -21,7 +21,7 @@ from torch import Tensor
 from wordsway.contexts import check_size
 from wordsway.errors import InputError, NumericalError
 from wordsway.kernels.eigenvalues import SmallestEigenvalue, smallest_eigenvalue
-from wordsway.kernels.network import Network, Passes, as_inputs
+from wordsway.kernels.network import Network, Passes, as_inputs, check_network
 from wordsway.kernels.robustness import check_labels
 from wordsway.kernels.tangent import ntk
 
@@ -121,6 +121,7 @@ def descend(
 
 def samples(network: Network, X: Any, y: Any) -> tuple[Tensor, Tensor]:
     """Inputs and labels that fit a network and each other."""
+    check_network(network)
     inputs = as_inputs(X).double()
     network.check(inputs)
     return inputs, check_labels(y, len(inputs))

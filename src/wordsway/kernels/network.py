@@ -16,6 +16,7 @@ from wordsway.activations import Activation
 from wordsway.activations import activation as activation_named
 from wordsway.contexts import check_size
 from wordsway.errors import InputError
+from wordsway.maps.arrays import as_tensor
 from wordsway.seeds import generator
 
 
@@ -84,6 +85,8 @@ class Network:
         widths : sequence of int
             Dimension of the input, then the width of each hidden layer: a network of L weights has L widths.
         """
+        if not (math.isfinite(scale) and scale > 0):
+            raise InputError(f"scale must be a finite number > 0, got {scale!r}")
         sizes = [check_size(width, "widths") for width in widths] + [1]
         total = sum(one * other for one, other in itertools.pairwise(sizes))
         memory.require(8 * total, f"{total:,} weights", "use smaller widths")
@@ -137,6 +140,12 @@ class Network:
             raise InputError(f"inputs must have the shape (N, {self.d}), got {tuple(X.shape)}")
 
 
+def check_network(network: object, asked: str = "a Network") -> None:
+    """Refuse what is no fully connected network."""
+    if not isinstance(network, Network):
+        raise InputError(f"network must be {asked}, got {type(network).__name__}")
+
+
 def as_inputs(X: Any) -> Tensor:
     """Inputs as a detached tensor (N, d): at least one, of finite floats."""
     inputs = _floats("inputs", X, 2)
@@ -144,7 +153,7 @@ def as_inputs(X: Any) -> Tensor:
 
 
 def _floats(name: str, values: Any, rank: int) -> Tensor:
-    tensor = torch.as_tensor(values)
+    tensor = as_tensor(name, values)
     if tensor.ndim != rank or not tensor.is_floating_point() or 0 in tensor.shape:
         kind = "a matrix" if rank == 2 else "a vector"
         got = f"shape {tuple(tensor.shape)} of {tensor.dtype}"

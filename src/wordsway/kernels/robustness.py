@@ -31,6 +31,7 @@ from wordsway.kernels.eigenvalues import SmallestEigenvalue, smallest_eigenvalue
 from wordsway.kernels.gram import Gram
 from wordsway.kernels.network import as_inputs
 from wordsway.kernels.weights import feature_rows
+from wordsway.maps.arrays import as_tensor
 from wordsway.seeds import check_seed
 
 KINDS = ("rf", "ntk")
@@ -282,7 +283,7 @@ def check_features(kind: str, phi: Activation) -> None:
 
 def check_labels(y: Any, count: int) -> Tensor:
     """Labels, one for each input."""
-    labels = torch.as_tensor(y, dtype=torch.float64)
+    labels = as_tensor("y", y).detach().double()
     if tuple(labels.shape) != (count,):
         raise InputError(f"y must have one label for each of the {count} inputs, got {tuple(labels.shape)}")
     if not bool(torch.isfinite(labels).all()):
@@ -292,7 +293,7 @@ def check_labels(y: Any, count: int) -> Tensor:
 
 def check_point(x: Any, d: int) -> Tensor:
     """An input where a gradient is taken: finite and not zero."""
-    point = torch.as_tensor(x, dtype=torch.float64).detach()
+    point = as_tensor("x", x).detach().double()
     if tuple(point.shape) != (d,):
         raise InputError(f"x must have the shape ({d},), got {tuple(point.shape)}")
     if not bool(torch.isfinite(point).all()):

@@ -16,7 +16,7 @@ from torch import Tensor
 from wordsway import memory
 from wordsway.activations import Activation
 from wordsway.activations import activation as activation_named
-from wordsway.contexts import check_size
+from wordsway.contexts import check_several, check_size
 from wordsway.errors import InputError, NumericalError
 from wordsway.kernels.gram import Gram
 from wordsway.kernels.network import as_inputs
@@ -54,6 +54,8 @@ def robustness_sweep(
     Each value is what `feature_robustness` gives for the same seed. Cost, with the largest k and N: O(N k d) once, and
     O(N^2 k) for each activation.
     """
+    for name, given in (("widths", widths), ("samples", samples), ("activations", activations)):
+        check_several(given, name)
     phis = [activation_named(name) for name in activations]
     for phi in phis:
         check_features(kind, phi)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from wordsway import memory
-from wordsway.errors import InputError
-from wordsway.kernels.network import Network, as_inputs
+from wordsway.errors import InputError, NumericalError
+from wordsway.kernels.network import Network, as_inputs, check_network
 
 _CHUNK = 5 * 10**8  # bytes of a Jacobian's rows at a time
 
@@ -40,8 +40,7 @@ def ntk(network: Network | nn.Module, X: Any, layer: int | None = None) -> Tenso
         if layer is not None:
             raise InputError("layer is for a Network, got a torch module: leave it out")
         return _by_jacobian(network, inputs)
-    if not isinstance(network, Network):
-        raise InputError(f"network must be a Network or a torch module, got {type(network).__name__}")
+    check_network(network, "a Network or a torch module")
     passes = network.passes(inputs)
     kernel = inputs.new_zeros(count, count)
     for k in range(network.depth) if layer is None else (_layer(network, layer),):
@@ -83,6 +82,7 @@ def ntk_chain(network: Network, X: Any) -> Chain:
     The means over the distribution of the inputs are those over the given ones. O(N^2 width + N^3).
     """
     inputs = as_inputs(X)
+    check_network(network)
     if network.depth < 2 or len(inputs) < 2:
         got = f"{network.depth} and {len(inputs)}"
         raise InputError(f"the chain is for networks of at least 2 weights and at least 2 inputs, got {got}")
@@ -94,6 +94,8 @@ def ntk_chain(network: Network, X: Any) -> Chain:
     twice = centred - centred.mean(0) - centred.mean(1, keepdim=True) + centred.mean()
     values = torch.linalg.eigvalsh(twice)[1:]  # the first is 0, for the vector of ones that centring takes away
     scale = float(values.mean())
+    if scale <= len(inputs) * torch.finfo(inputs.dtype).eps * float(block.diagonal().max()):
+        raise NumericalError("nothing is left of the centred chain: inputs or what is propagated back must differ")
     return Chain(block, centred, twice, scale, float((values - scale).abs().max()) / scale)
 
 
@@ -114,7 +116,12 @@ def _by_jacobian(module: nn.Module, X: Tensor) -> Tensor:
     gradient = torch.func.vmap(torch.func.grad(_output(module, X)), in_dims=(None, 0))
 
     def block(start: int) -> Tensor:
-        found = gradient(parameters, X[start : start + rows])
+        try:
+            found = gradient(parameters, X[start : start + rows])
+        except RuntimeError as error:  # dropout and batch norms in training mode are no function of one input
+            if module.training:
+                raise InputError("a module in training mode cannot be differentiated: call its eval() first") from error
+            raise
         return torch.cat([part.flatten(1) for part in found.values()], dim=1)
 
     kernel = X.new_zeros(len(X), len(X))

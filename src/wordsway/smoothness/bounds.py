@@ -23,6 +23,7 @@ from wordsway.smoothness.heads import (
     dimension,
     directions,
     exponential,
+    finite,
     norm,
     spread,
     value_rows,
@@ -57,8 +58,8 @@ class Bound:
     assumes: str
 
     def to_dict(self) -> dict[str, Any]:
-        value = self.value if self.value is not None and math.isfinite(self.value) else None
-        return {"name": self.name, "kind": self.kind, "value": value, "source": self.source, "assumes": self.assumes}
+        record = {"name": self.name, "kind": self.kind, "value": finite(self.value)}
+        return {**record, "source": self.source, "assumes": self.assumes}
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,8 @@ class Bounds:
         return known[name]
 
     def to_dict(self) -> dict[str, Any]:
-        bounds = [bound.to_dict() for bound in self.all]
-        return {"n": self.n, "radius": self.radius, "upper": self.upper, "lower": self.lower, "bounds": bounds}
+        best = {"upper": finite(self.upper), "lower": finite(self.lower)}
+        return {"n": self.n, "radius": self.radius, **best, "bounds": [bound.to_dict() for bound in self.all]}
 
 
 def lipschitz_bounds(layer: Callable[[Tensor], Tensor], n: int, R: float | None) -> Bounds:
@@ -132,9 +133,9 @@ def _upper(layer: Attention, n: int, radius: float) -> list[Bound]:
     root = math.sqrt(n)
 
     def summed(constant: Callable[[float], float]) -> float:
-        return sum(gain * constant(a) for gain, a in zip(gains, sizes, strict=True))
+        return sum(gain * constant(a) for gain, a in zip(gains, sizes, strict=True) if gain > 0)
 
-    discrete = summed(lambda a: math.sqrt(3 * (a**2 * (4 * n + 1) + n)))
+    discrete = summed(lambda a: math.sqrt(3 * (a * a * (4 * n + 1) + n)))
     covariance = [root + a * (1 + root) for a in sizes]
     tight = min(summed(lambda a: root + a * (1 + root)), _joint(layer, covariance))
     field = (2 if layer.causal else 1) * summed(lambda a: (1 + 3 * a) * exponential(2 * a))

@@ -83,6 +83,8 @@ def upper_bound(A: Tensor, V: Tensor, R: float, masked: bool = False) -> float:
     distance over positions in place of the mean square, the first bound holds for masked attention too.
     """
     size = norm(A) * R**2
+    if norm(V) == 0:
+        return 0.0  # and not 0 times what may overflow
     return (2 if masked else 1) * norm(V) * (1 + 3 * size) * exponential(2 * size)
 
 

@@ -26,7 +26,7 @@ from wordsway.smoothness.field import (
     upper_bound,
     visible,
 )
-from wordsway.smoothness.heads import Direction, attention_of, directions, factors, norm, values
+from wordsway.smoothness.heads import Direction, attention_of, directions, factors, finite, norm, values
 from wordsway.smoothness.measures import Cloud, wasserstein
 
 _LIGHTEST = -18.0  # log of the least weight
@@ -75,7 +75,8 @@ class MeanFieldLipschitz:
         """Plain values, ready for JSON; the two clouds if asked for."""
         names = ("value", "upper", "lower", "two_point", "derivative", "radius", "masked", "status")
         record = {name: getattr(self, name) for name in names}
-        record["upper"] = self.upper if math.isfinite(self.upper) else None
+        for name in ("upper", "lower", "two_point"):
+            record[name] = finite(record[name])
         return {**record, "mu": self.mu.to_dict(), "nu": self.nu.to_dict()} if witness else record
 
 

@@ -103,9 +103,10 @@ def directions(layer: Attention, head: int, n: int = 1) -> list[Direction]:
     """The adversarial directions of a head, from the least and the largest real eigenvalue of its A; may be none.
 
     The eigenvalues of K^T Q other than 0 are those of the smaller matrix Q K^T, where w becomes the eigenvector K^T w;
-    with fewer rows than columns there is the eigenvalue 0 too, for the vectors that Q takes to 0. With rotary
-    positions A depends on the distance of two words, and its mean over n places is taken. The sign of an eigenvector
-    is free: it is the one for which the bias of the queries makes the other words look at the first one more.
+    with fewer rows than columns there is the eigenvalue 0 too, for the vectors that Q takes to 0; it is used where no
+    other serves. With rotary positions A depends on the distance of two words, and its mean over n places is taken.
+    The sign of an eigenvector is free: it is the one for which the bias of the queries makes the other words look at
+    the first one more.
     """
     weights = factors(layer, head)
     queries, keys = weights[0].numpy(), weights[1].numpy()
@@ -125,8 +126,9 @@ def directions(layer: Attention, head: int, n: int = 1) -> list[Direction]:
         if factor * eigenvalue > 0:
             whole = keys.T @ vector if d > size else vector
             found.append(_direction(whole, eigenvalue, factor * eigenvalue, kind, pull))
-    if not found and d > size:
-        found.append(_direction(np.linalg.svd(queries)[2][-1], 0.0, 0.0, "opposite", pull))
+    if not found and (d > size or (len(real) and not numbers.real[real].any())):
+        taken_to_0 = np.linalg.svd(queries if d > size else keys.T @ queries)[2][-1]
+        found.append(_direction(taken_to_0, 0.0, 0.0, "opposite", pull))
     return found
 
 
@@ -207,6 +209,11 @@ def _largest(layer: Attention, left: Tensor, right: Tensor, n: int) -> float:
 def norm(matrix: Tensor) -> float:
     """The operator norm."""
     return float(torch.linalg.matrix_norm(matrix.double(), ord=2))
+
+
+def finite(value: float | None) -> float | None:
+    """A bound as JSON can hold it: None where there is none, or where it overflows."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def exponential(exponent: float) -> float:

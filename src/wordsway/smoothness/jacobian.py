@@ -246,7 +246,14 @@ class AutogradJacobian:
 
 def _with_backward(function: Callable[[Tensor], Tensor], X: Tensor) -> tuple[Tensor, Callable[[Tensor], Any]]:
     """The value at X, and the backward pass from it as a function."""
-    found: Any = torch.func.vjp(function, X)
+
+    def watched(inputs: Tensor) -> Tensor:
+        value = function(inputs)
+        if not value.requires_grad:  # its backward pass would be 0, whatever the layer is
+            raise InputError("a layer must depend on the context through torch operations, got one without gradient")
+        return value
+
+    found: Any = torch.func.vjp(watched, X)
     return found[0], found[1]
 
 

@@ -14,6 +14,7 @@ from wordsway.smoothness.jacobian import Jacobian
 
 _BASIS = 24  # vectors kept on each side before a restart
 _KEPT = 6  # of them after it
+_EARLY = 8  # products after which a small residual is believed
 _LITTLE = 0.1  # of its length: then a vector is made orthogonal twice
 _WORTH = 0.75  # operators that are done are dropped when no more than this part of a batch goes on
 
@@ -46,7 +47,8 @@ def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int 
 
     Golub-Kahan-Lanczos bidiagonalisation from a random vector, the same for all, with full reorthogonalisation on both
     sides and thick restarts. An operator is done when its residual is at most `tolerance` times its value: then its
-    numbers are taken, while the others go on.
+    numbers are taken, while the others go on. In the first steps it must be far smaller: where nearly all singular
+    values are alike, a random vector is nearly a singular one, with a small residual and not the largest value.
 
     Parameters
     ----------
@@ -65,6 +67,7 @@ def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int 
     left, right = like.new_zeros(operator.outputs), like.new_zeros(operator.inputs)
     counts = torch.zeros(batch, dtype=torch.int64)
     converged = torch.zeros(batch, dtype=torch.bool)
+    early = min(tolerance, max(1e-6 * tolerance, 100 * torch.finfo(like.dtype).eps))
     running = torch.arange(batch)  # which operator each row of the basis belongs to
     for spent in range(2, products + 1, 2):
         beta = basis.step()
@@ -72,7 +75,7 @@ def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int 
             raise NumericalError("the Jacobian is not finite at this context: rescale the context or the layer")
         rows, sizes, columns = basis.decompose()
         gaps = beta * rows[:, -1, 0].abs()
-        done = (gaps <= tolerance * sizes[:, 0]).cpu()
+        done = (gaps <= (tolerance if spent > _EARLY else early) * sizes[:, 0]).cpu()
         for place in range(len(running)):
             number = int(running[place])
             if not converged[number] and (done[place] or spent + 2 > products):
