@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from wordsway.cli import main
+from wordsway.models.hearing import Curve
 
 QUICK = ["hear", "--lengths", "8", "16", "--texts", "2", "--steps", "2"]
 
@@ -27,6 +28,19 @@ def test_one_object_a_length(capsys: pytest.CaptureFixture[str]) -> None:
         (name, n) for name in ("minilm", "rf", "raf") for n in (8, 16)
     ]
     assert all(one["texts"] == 2 and one["sensitivity"] > 0 and one["on"] == "last" for one in records)
+
+
+def test_a_word_that_moves_nothing_has_no_exponent(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = Curve("silent", (8, 16), ((0.0, 0.0), (0.0, 0.0)))
+    monkeypatch.setattr("wordsway.models.hearing.hear", lambda *_, **__: silent)
+    code, out, _ = _run([*QUICK, "--no-maps", "--json"], capsys)
+    assert code == 0
+    assert [json.loads(line)["exponent"] for line in out.splitlines()] == [None, None]
+    code, out, _ = _run([*QUICK, "--no-maps"], capsys)
+    assert code == 0
+    assert out.splitlines()[-3].split() == ["exponent", "-"]
 
 
 def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:

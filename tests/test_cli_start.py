@@ -1,7 +1,9 @@
 """How the command line starts and stops: nothing heavy for help, nothing drawn while planning, a reader that leaves."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +52,25 @@ def test_a_reader_that_leaves_is_no_error() -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 1
+
+
+def test_words_that_a_terminal_cannot_show_do_not_end_a_measurement() -> None:
+    program = "from wordsway.cli import main; main(['text', 'a na\u00efve \U0001f600', '--steps', '1'])"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "na?ve" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk to write to")
+def test_a_full_disk_is_one_line() -> None:
+    program = "from wordsway.cli import main; main(['measure', 'raf', '--n=3', '--d=2', '--json'])"
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == "wordsway: cannot go on: No space left on device\n"
 
 
 def test_the_package_runs_as_a_module() -> None:

@@ -214,6 +214,18 @@ def test_the_page_has_the_words_their_replacements_and_layers(
     assert list(tmp_path.iterdir()) == [page]
 
 
+def test_a_page_is_whole_where_nobody_reads_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(*_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("wordsway.cli.text_views.print_text", leave)
+    monkeypatch.setattr(text_page, "_CHECKS", 3)
+    page = tmp_path / "page.html"
+    with pytest.raises(SystemExit):
+        main(["text", TEXT, *QUICK, "--html", str(page)])
+    assert "</html>" in page.read_text(encoding="utf-8")
+
+
 def test_a_page_that_cannot_be_written_is_refused_before_anything_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

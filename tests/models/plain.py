@@ -19,6 +19,7 @@ DISTRIBUTIONS = ("next", "class")
 
 def output(network: Any, rows: Tensor, on: str | int) -> Tensor:
     """The output for one text of embeddings (n, e): rows, a row of length 1, or probabilities."""
+    rows = rows.clone()  # some networks write into it
     with torch.no_grad():
         if on in DISTRIBUTIONS:
             logits: Tensor = network(inputs_embeds=rows[None]).logits[0]

@@ -26,6 +26,24 @@ def test_blocks_leave_no_blanks_behind_and_loops_can_be_left() -> None:
 
 
 @pytest.mark.parametrize(
+    ("template", "before"),
+    [
+        ("{% if tools is not none %}TOOLS {% endif %}", ""),
+        ("{% if documents != none %}DOCUMENTS {% endif %}", ""),
+        ("{{ unk_token }} {{ mask_token }} ", "<unk> <mask> "),
+        ("{{ strftime_now('%%') }} ", "% "),
+    ],
+)
+def test_templates_are_told_what_transformers_tells_them(template: str, before: str) -> None:
+    words = SimpleNamespace(
+        chat_template=template + "{{ messages[0].content }}", unk_token="<unk>", mask_token="<mask>"
+    )
+    chat = chat_of(words)
+    assert chat is not None
+    assert chat.frame() == (before, "")
+
+
+@pytest.mark.parametrize(
     ("template", "got"),
     [
         ("{{ ''.__class__.__mro__ }}{{ messages[0].content }}", "access to attribute '__class__' of 'str' object"),
@@ -38,7 +56,7 @@ def test_blocks_leave_no_blanks_behind_and_loops_can_be_left() -> None:
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "maximum recursion depth"),
         ("{% if", "unexpected 'end of template'|Expected an expression"),
         ("{{ raise_exception('a system must\n speak first') }}", "a system must speak first: give"),
-        ("{{ tools.name }}", "'tools' is undefined"),
+        ("{{ nothing.name }}", "'nothing' is undefined"),
         ("Hello.", "what the user says 0 times"),
         ("{{ messages[0].content | upper }}", "what the user says 0 times"),
         ("{{ messages[0].content }} {{ messages[0].content }}", "what the user says 2 times"),

@@ -36,6 +36,15 @@ OTHERS: dict[str, tuple[str, str, dict[str, Any], bool, int, int]] = {
         40,
         24,
     ),
+    "ctrl": ("CTRLConfig", "CTRLLMHeadModel", {**_SHORT, "n_embd": 24, "n_positions": 40, "dff": 20}, True, 40, 24),
+    "lfm2": (
+        "Lfm2Config",
+        "Lfm2ForCausalLM",
+        {**_SIZES, "num_key_value_heads": 3, "layer_types": ["full_attention", "conv", "full_attention"]},
+        True,
+        40,
+        24,
+    ),
     "electra": ("ElectraConfig", "ElectraModel", {**_SIZES, "embedding_size": 16}, False, 40, 16),
     "electra-classifier": (
         "ElectraConfig",
@@ -69,7 +78,7 @@ def test_what_is_found_out(name: str) -> None:
     network = _make(name)
     body = network.base_model
     assert positions_of(body) == positions
-    assert sees_the_past_only(body) == causal
+    assert sees_the_past_only(body, name) == causal
     model = ws.load(network)
     assert (model.causal, model.positions, model.d, model.layers) == (causal, positions, 24, LAYERS)
     assert model.vocabulary == small.VOCABULARY
@@ -79,7 +88,7 @@ def test_what_is_found_out(name: str) -> None:
 def test_what_is_found_out_is_what_families_know(name: str) -> None:
     network = small.make(name)
     model = ws.load(network)
-    assert sees_the_past_only(network.base_model) == model.causal
+    assert sees_the_past_only(network.base_model, "a model") == model.causal
     assert positions_of(network.base_model) == model.positions
 
 
@@ -87,7 +96,7 @@ def test_what_is_found_out_is_what_families_know(name: str) -> None:
 def test_a_small_vocabulary_says_as_much(vocabulary: int) -> None:
     for name in ("bert", "gpt2"):
         network = small.make(name, vocab_size=vocabulary, pad_token_id=0)
-        assert sees_the_past_only(network.base_model) == small.SMALL[name].causal
+        assert sees_the_past_only(network.base_model, "a model") == small.SMALL[name].causal
 
 
 def test_as_many_positions_are_read_as_are_said(tmp_path: Path) -> None:
@@ -129,6 +138,82 @@ def test_changes_are_those_of_plain_passes(name: str, together: bool, monkeypatc
         assert bool(slopes[:, 0].abs().amax(1).gt(0).all()) or name == "gemma3"  # whose window ends
 
 
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_text_is_read_as_the_model_itself_reads_it(name: str) -> None:
+    """Some tables scale what they hold, and some networks write into what they are given."""
+    network = _make(name)
+    ids = small.tokens(1, N)[0].tolist()
+    with torch.no_grad():
+        expected = network.base_model(torch.tensor([ids]))[0][0]
+    reader = plain.reader(network, ids, "last")
+    kept = reader.rows.clone()
+    reader.changes(plain.words(N), plain.random_moves(N - 1, reader.rows))
+    torch.testing.assert_close(reader.before, expected, rtol=1e-9, atol=1e-9)
+    assert torch.equal(reader.rows, kept)
+    table = reader.model.embedded()
+    assert table.shape == (small.VOCABULARY, OTHERS[name][5])
+    torch.testing.assert_close(table[ids], reader.rows)
+
+
+def test_replacements_are_scaled_as_the_words_are(tmp_path: Path) -> None:
+    network = _make("gemma3", vocab_size=200)
+    tokenizer = tiny.write_tokenizer(tmp_path, tiny.PIECES)
+    model = ws.load(network, tokenizer=tokenizer)
+    found = model.swaps("the film was long", 1, top=3, on="next")
+    with torch.no_grad():
+        shares = [
+            network(torch.tensor([model.tokens(text)])).logits[0, -1].softmax(-1)
+            for text in ("the film was long", *(swap.text for swap in found.swaps))
+        ]
+    for swap, share in zip(found.swaps, shares[1:], strict=True):
+        assert swap.value == pytest.approx(float((share - shares[0]).abs().sum() / 2), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["albert", "electra-classifier", "opt"])
+def test_a_model_that_gives_no_names_is_read_too(name: str) -> None:
+    network = _make(name, return_dict=False)
+    ids = small.tokens(1, N)[0].tolist()
+    for on in plain.outputs(network):
+        expected = plain.reader(_make(name), ids, on).before
+        torch.testing.assert_close(plain.reader(network, ids, on).before, expected)
+    assert network.config.return_dict is False
+
+
+def test_what_is_no_stack_over_words_is_refused_in_one_line() -> None:
+    import transformers
+
+    tower: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    pair: dict[str, Any] = {
+        "text_config": tower,
+        "vision_config": {**tower, "image_size": 4, "patch_size": 2},
+        "projection_dim": 4,
+    }
+    sound: dict[str, Any] = {
+        **tower,
+        "conv_dim": [4],
+        "conv_stride": [2],
+        "conv_kernel": [2],
+        "num_feat_extract_layers": 1,
+    }
+    sound |= {"num_conv_pos_embeddings": 2, "num_conv_pos_embedding_groups": 1}
+    for network in (
+        transformers.CLIPModel(transformers.CLIPConfig(**pair)),
+        transformers.CLIPTextModel(transformers.CLIPTextConfig(**tower, vocab_size=9)),
+        transformers.Wav2Vec2Model(transformers.Wav2Vec2Config(**sound)),
+    ):
+        with pytest.raises(InputError, match=r"must (have a table of|be one stack of|take embeddings of)") as caught:
+            ws.load(network)
+        assert "\n" not in str(caught.value)
+
+
+def test_looking_at_a_network_draws_nothing() -> None:
+    network = _make("albert")
+    network.base_model.register_forward_pre_hook(lambda *_: torch.rand(1) and None)
+    state = torch.get_rng_state()
+    sees_the_past_only(network.base_model, "albert")
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 def test_a_network_that_was_asked_for_hidden_states_before_is_read_right() -> None:
     """transformers leaves hooks on it then, which copies do not have."""
     network = _make("albert")
@@ -143,7 +228,7 @@ def test_a_network_that_was_asked_for_hidden_states_before_is_read_right() -> No
     assert [len(part._forward_hooks) for part in model.network.modules()] == hooks == [0] * len(hooks)
 
 
-@pytest.mark.parametrize(("name", "kept"), [("opt", True), ("gpt-neox", True), ("bloom", True), ("gemma3", False)])
+@pytest.mark.parametrize(("name", "kept"), [("opt", True), ("gpt-neox", True), ("gemma3", False), ("lfm2", False)])
 def test_decoders_keep_what_comes_before_where_they_can(name: str, kept: bool) -> None:
     network = _make(name)
     reader = plain.reader(network, small.tokens(1, N)[0].tolist(), "last")

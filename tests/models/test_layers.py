@@ -106,6 +106,18 @@ def test_attention_is_what_the_model_computes(kind: str) -> None:
         torch.testing.assert_close(attention_scores(model, text, layer).scores, seen[layer][0], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("window", [1, 4, 12])
+def test_attention_ends_where_a_window_does(window: int) -> None:
+    network = small.make("mistral", attn_implementation="eager", dtype=torch.float32, sliding_window=window)
+    model, text = ws.load(network), _text()
+    with torch.no_grad():
+        seen = network.base_model(input_ids=torch.tensor([text.ids]), output_attentions=True).attentions
+    for layer in range(small.LAYERS):
+        torch.testing.assert_close(attention_scores(model, text, layer).scores, seen[layer][0], atol=1e-5, rtol=1e-4)
+    before = layer_changes(model, text, text.words[2], draws=1).before
+    torch.testing.assert_close(before, seen[0][0], atol=1e-5, rtol=1e-4)
+
+
 def test_attention_among_words(minilm: Model) -> None:
     found = minilm.attention_scores("An unbelievableness of being")
     names, scores = found.mean()
@@ -121,6 +133,9 @@ def test_real_models_are_attracted(minilm: Model) -> None:
     found = minilm.layer_changes("I love her smile more than words can say", 3)
     before, after = found.looked_at()
     assert after > before
+    for head in (12, -1):
+        with pytest.raises(InputError, match=f"head must be an integer from 0 to 11, got {head}"):
+            found.looked_at(head)
     assert float(found.attracting[1:].mean()) > float(found.noise[:, 1:].mean())
 
 
@@ -156,6 +171,10 @@ def test_two_prompts_and_their_answers() -> None:
     assert found.divergence > 0
     assert all(0 < share < 1 for row in found.probabilities for share in row)
     assert set(found.to_dict()) == {"model", "before", "after", "total_variation", "divergence"}
+    wrong: list[tuple[Any, str]] = [("Yes", "answers must be a sequence, got 'Yes'"), ((1,), "must be words, got 1")]
+    for answers, said in wrong:
+        with pytest.raises(InputError, match=said):
+            model.prompt_pair("Is it good?", "Is it bad?", answers)
 
 
 def test_an_encoder_has_no_answers(minilm: Model) -> None:
@@ -210,6 +229,7 @@ def test_exponents_of_curves() -> None:
     assert halves.exponent == pytest.approx(-0.5)
     assert halves.deviation == [0, 0, 0]
     assert Curve("one", (10,), ((1.0,),)).exponent is None
+    assert Curve("deaf", (10, 20), ((0.0,), (0.0,))).exponent is None
     rf, raf = map_curves((16, 64), 32, texts=2)
     assert (rf.name, raf.name) == ("rf", "raf")
     assert rf.exponent is not None
@@ -222,12 +242,14 @@ def test_exponents_of_curves() -> None:
     [
         ([3, 16], {}, "lengths must be at least 6, the tokens of the sentence, got 3"),
         ([16, 600], {}, "lengths must be at most 512, which minilm reads, got 600"),
+        ([], {}, "lengths must name at least one number of tokens, got none"),
+        (16, {}, "lengths must be a sequence, got 16: put it in a list"),
         ([16], {"texts": 0}, "texts must be an integer >= 1, got 0"),
         ([16], {"word": 7}, "word must be a position from 0 to 3 or a word of the text, got 7"),
         ([16], {"sentence": " "}, "text must have a word at least"),
     ],
 )
-def test_what_cannot_be_heard_is_said(lengths: list[int], options: dict[str, Any], said: str, minilm: Model) -> None:
+def test_what_cannot_be_heard_is_said(lengths: Any, options: dict[str, Any], said: str, minilm: Model) -> None:
     with pytest.raises(InputError, match=said):
         hear(minilm, lengths, **options)
 

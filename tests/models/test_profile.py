@@ -301,6 +301,13 @@ def test_layers_may_be_named_in_several_ways(on: Any, tmp_path: Path) -> None:
     assert found.on == "layer 2"
 
 
+@pytest.mark.parametrize("kind", ["multi_label_classification", "regression"])
+def test_outputs_that_are_no_classes_are_not_taken_for_some(kind: str, tmp_path: Path) -> None:
+    model = _model("bert-classifier", tmp_path, num_labels=3, problem_type=kind)
+    with pytest.raises(InputError, match=f"^class needs classes of which one holds, got {kind} of bert: measure on po"):
+        model.profile("the film", on="class")
+
+
 def test_a_single_class_says_nothing(tmp_path: Path) -> None:
     model = _model("bert-classifier", tmp_path, num_labels=1)
     with pytest.raises(

@@ -351,6 +351,8 @@ def test_a_chat_has_words_where_the_user_speaks_only() -> None:
     _is_whole(found)
     assert [(word.text, word.start) for word in found.scored] == [("the", 9), ("end", 13)]
     assert len(found.ids) == sum(len(word.tokens) for word in found.scored) + 6
+    assert [found.span(word) for word in found.scored] == [(1, 4), (5, 8)]  # in " the end\n"
+    assert {found.span(word) for word in found.words if word.special} == {(0, 0)}
 
 
 def test_words_of_the_template_are_not_measured_though_they_are_words() -> None:

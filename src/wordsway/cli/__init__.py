@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import metadata
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -142,8 +144,19 @@ app.add_typer(laboratory.results, name="results")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; what wordsway refuses becomes one line on stderr and exit code 1."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a word that a terminal cannot show must not end a measurement
     try:
         app(args=arguments, prog_name="wordsway")
     except WordswayError as error:
-        print("wordsway:", *str(error).split(), file=sys.stderr)
-        sys.exit(1)
+        _end(str(error))
+    except OSError as error:  # a full disk, most of all
+        _end(f"cannot go on: {error.strerror or error}")
+
+
+def _end(message: str) -> NoReturn:
+    """One line, and nothing else: what could not be written before cannot be written at the end either."""
+    print("wordsway:", *message.split(), file=sys.stderr)
+    with suppress(OSError):
+        sys.stdout.flush()
+    sys.exit(1)

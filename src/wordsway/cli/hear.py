@@ -101,7 +101,7 @@ def _print(curves: list[Curve], on: str) -> None:
     for place, n in enumerate(curves[0].lengths):
         table.add_row(str(n), *(show.spread(curve.values[place]) for curve in curves))
     if len(curves[0].lengths) > 1:
-        table.add_row("exponent", *(f"{curve.exponent:.2f}" for curve in curves))
+        table.add_row("exponent", *("-" if curve.exponent is None else f"{curve.exponent:.2f}" for curve in curves))
     console.print(table)
     console.print()
     console.print("exponent -0.5: one word is forgotten; 0: it is heard at any length", style="bright_black")

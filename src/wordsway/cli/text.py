@@ -171,6 +171,10 @@ def _one(plan: Plan, text: str, page: Path | None, layers: bool, as_json: bool) 
     from wordsway.lab.texts import plain
 
     found = plain(plan.options.measure(plan.model, text, progress=sys.stderr.isatty()))
+    if page is not None:  # first, so that it is whole where nobody reads what is printed
+        from wordsway.cli.text_page import write_page
+
+        write_page(plan, text, found, layers, page)
     if as_json:
         _print_json(found)
     else:
@@ -178,9 +182,6 @@ def _one(plan: Plan, text: str, page: Path | None, layers: bool, as_json: bool) 
 
         print_text(plan, found)
     if page is not None:
-        from wordsway.cli.text_page import write_page
-
-        write_page(plan, text, found, layers, page)
         print(f"the page is {page}", file=sys.stderr)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from wordsway.errors import InputError, one_line
 
 TEMPLATE = "chat_template.jinja"
 SETTINGS = "tokenizer_config.json"
-_MARKS = ("bos_token", "eos_token")  # special tokens that templates may name
+# Special tokens that templates may name
+_MARKS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "pad", "sep", "cls", "mask"))
 _WORDS = "\u2402words\u2403"  # stands for what the user says
 
 
@@ -36,8 +38,10 @@ class Chat:
             sandbox = ImmutableSandboxedEnvironment(
                 trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
             )
-            page = sandbox.from_string(self.template, globals={"raise_exception": refuse})
-            parts = page.render(messages=said, add_generation_prompt=True, **dict(self.marks)).split(_WORDS)
+            known = {"raise_exception": refuse, "strftime_now": lambda form: datetime.now().strftime(form)}
+            page = sandbox.from_string(self.template, globals=known)
+            given = {"messages": said, "tools": None, "documents": None, "add_generation_prompt": True}
+            parts = page.render(**given, **dict(self.marks)).split(_WORDS)
         except Exception as error:  # what a template may raise is of any kind
             raise _unusable(one_line(error, 200)) from error
         if len(parts) != 2:

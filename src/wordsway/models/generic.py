@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from wordsway.errors import InputError, one_line
+
 _NO_LIMIT = 2**20
 
 
@@ -19,7 +21,7 @@ def positions_of(body: Any) -> int:
     return int(said) if said and said > 0 else _NO_LIMIT
 
 
-def sees_the_past_only(body: Any) -> bool:
+def sees_the_past_only(body: Any, name: str) -> bool:
     """Whether a word is the same whatever follows it: tried on two random texts that differ in their last word.
 
     They are given as embeddings, since numbers may stand for padding, which some models leave out.
@@ -27,7 +29,11 @@ def sees_the_past_only(body: Any) -> bool:
     table = body.get_input_embeddings().weight.detach()
     texts = torch.randn(2, 3, table.shape[1], generator=torch.Generator().manual_seed(0)).to(table) * table.std()
     texts[1, :2] = texts[0, :2]
-    with torch.no_grad():
-        ones = torch.ones(2, 3, dtype=torch.long, device=table.device)
-        rows = body(inputs_embeds=texts, attention_mask=ones)[0][:, :2]
+    ones = torch.ones(2, 3, dtype=torch.long, device=table.device)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):  # some models draw where they look
+        try:
+            rows = body(inputs_embeds=texts, attention_mask=ones)[0][:, :2]
+        except Exception as error:  # what a model raises that takes other things is of any kind
+            said = one_line(error, 200)
+            raise InputError(f"{name} must take embeddings of words, got {said}: choose another model") from error
     return bool(torch.allclose(rows[0], rows[1], atol=1e-6))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
-from wordsway.contexts import check_size, gaussian_context
+from wordsway.contexts import check_several, check_size, gaussian_context
 from wordsway.errors import InputError
 from wordsway.maps.catalogue import MapOptions, map_named
 from wordsway.models.profile import STEPS, profile
@@ -55,7 +55,7 @@ class Curve:
     @property
     def exponent(self) -> float | None:
         """The slope of log S against log n: -1/2 where one word is forgotten, 0 where it is heard at any length."""
-        if len(self.lengths) < 2:
+        if len(self.lengths) < 2 or min(self.mean) <= 0:  # a word that moves nothing has no law
             return None
         return float(np.polyfit(np.log(self.lengths), np.log(self.mean), 1)[0])
 
@@ -116,7 +116,10 @@ def hear(
 
 def check_lengths(model: Model, lengths: Sequence[int], sentence: str) -> tuple[int, ...]:
     """The lengths in order, each once, where the sentence fits into all and the model reads them."""
+    check_several(lengths, "lengths")
     sizes = tuple(sorted({check_size(n, "lengths") for n in lengths}))
+    if not sizes:
+        raise InputError("lengths must name at least one number of tokens, got none")
     shortest = len(model.read(sentence).ids)
     if sizes[0] < shortest:
         raise InputError(f"lengths must be at least {shortest}, the tokens of the sentence, got {sizes[0]}")

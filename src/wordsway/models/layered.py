@@ -2,6 +2,7 @@
 
 import logging
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, SupportsIndex
 
@@ -86,6 +87,20 @@ class Layered:
             )
         arguments = self._kind.projections(self._body, layer)
         return Attention(**arguments, causal=self.causal if causal is None else causal)
+
+    def embedded(self, ids: Sequence[int] | None = None) -> Tensor:
+        """Return the rows of tokens as the model embeds them, before anything is added: (len(ids), e); all unless told.
+
+        That is the table itself, but for models whose table scales what it holds (Gemma, XGLM).
+        """
+        table = self.network.get_input_embeddings()
+        if type(table) is nn.Embedding and table.max_norm is None:
+            weight: Tensor = table.weight.detach()
+            return weight if ids is None else weight[list(ids)]
+        wanted = torch.arange(self.vocabulary) if ids is None else torch.tensor(list(ids))
+        with torch.no_grad():
+            rows: Tensor = table(wanted.to(table.weight.device))
+        return rows.detach()
 
     def window(self, index: SupportsIndex) -> int | None:
         """Return how many words a layer sees at most, itself included; None is all of them."""

@@ -98,7 +98,8 @@ class LayerChanges:
         """How much other tokens look at the word on average, before and after; over all heads unless one is named."""
         own = list(self.word.tokens)
         others = [place for place in range(self.before.shape[-1]) if place not in own]
-        chosen = [scores if head is None else scores[head : head + 1] for scores in (self.before, self.after)]
+        heads = list(_heads(len(self.before), head))
+        chosen = [scores[heads] for scores in (self.before, self.after)]
         before, after = (float(scores[:, others][:, :, own].sum(2).mean()) for scores in chosen)
         return before, after
 
@@ -133,23 +134,37 @@ def layer_changes(
     stack = _Stack(model, text)
     own = stack.rows[list(word.tokens)]
     length = check_length(torch.linalg.vector_norm(own) if norm is None else norm, "norm")
-    direction = attracting_direction(layer, stack.read(stack.rows), stack.scale(), _heads(layer, head))
+    direction = attracting_direction(layer, stack.read(stack.rows), stack.scale(), _heads(layer.heads, head))
     pull = direction.to(own).expand_as(own)
     noise = torch.randn(count, *own.shape, generator=generator(seed, "noise"), dtype=torch.float64).to(own)
     moves = torch.cat([pull[None], -pull[None], noise])
     moves = moves * (length / torch.linalg.vector_norm(moves, dim=(1, 2), keepdim=True))
     changes = torch.stack([stack.changes(word, move) for move in moves])
     best = int(changes[:2, 1:].mean(1).argmax())
-    before, after = (layer.pattern(stack.read(rows)) for rows in (stack.rows, stack.moved(word, moves[best])))
+    pair = (layer.pattern(stack.read(rows)) for rows in (stack.rows, stack.moved(word, moves[best])))
+    before, after = (_within(scores, model.window(0)) for scores in pair)
     return LayerChanges(model.name, text, word, length, changes[best], changes[2:], before, after, moves[best])
 
 
-def _heads(layer: Attention, head: int | None) -> Sequence[int]:
+def _heads(count: int, head: int | None) -> Sequence[int]:
+    """One of so many heads, or all of them."""
     if head is None:
-        return range(layer.heads)
-    if not isinstance(head, int) or not 0 <= head < layer.heads:
-        raise InputError(f"head must be an integer from 0 to {layer.heads - 1}, got {one_line(repr(head), 40)}")
+        return range(count)
+    if not isinstance(head, int) or not 0 <= head < count:
+        raise InputError(f"head must be an integer from 0 to {count - 1}, got {one_line(repr(head), 40)}")
     return [head]
+
+
+def _within(scores: Tensor, window: int | None) -> Tensor:
+    """Attention (H, n, n) of a decoder that sees no further back than a window, from that without one.
+
+    The softmax over fewer words is the same weights over their sum.
+    """
+    n = scores.shape[-1]
+    if window is None or n <= window:
+        return scores
+    seen = scores * torch.ones(n, n, dtype=scores.dtype, device=scores.device).triu(1 - window)
+    return seen / seen.sum(-1, keepdim=True)
 
 
 def attracting_direction(
@@ -182,7 +197,8 @@ def attention_scores(model: Model, text: Text, layer: int = 0) -> AttentionScore
     """Where words look in a layer; see `Model.attention_scores`."""
     attention = model.attention(layer)
     rows = model.layer_inputs([list(text.ids)], layer)[0]
-    return AttentionScores(model.name, text, int(layer), attention.pattern(rows))
+    scores = _within(attention.pattern(rows), model.window(layer))
+    return AttentionScores(model.name, text, int(layer), scores)
 
 
 def head_sensitivities(

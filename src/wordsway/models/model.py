@@ -249,13 +249,19 @@ def describe(name: str, network: Any, splitter: Splitter | None = None) -> Model
     """Return the `Model` of a network that is ours: it is kept as it is."""
     config, body = network.config, network.base_model
     family = known_family(config)
-    table = body.get_input_embeddings()
+    try:
+        table = body.get_input_embeddings()
+    except (AttributeError, NotImplementedError):  # as transformers says that there is none
+        table = None
     if not isinstance(table, nn.Embedding):
         raise InputError(f"{name} must have a table of words, got {type(table).__name__}: choose a model of texts")
+    if not hasattr(config, "hidden_size") or not hasattr(config, "num_hidden_layers"):
+        raise InputError(f"{name} must be one stack of layers over words, got a {config.model_type}: choose another")
+    config.return_dict = True  # else some models give what they find without its names
     return Model(
         name=name,
         family=config.model_type,
-        causal=family.causal(config) if family else sees_the_past_only(body),
+        causal=family.causal(config) if family else sees_the_past_only(body, name),
         d=int(config.hidden_size),
         layers=len(family.blocks(body)) if family else int(config.num_hidden_layers),
         positions=family.positions(config) if family else positions_of(body),

@@ -14,6 +14,7 @@ from wordsway.errors import InputError, nearest, one_line
 from wordsway.maps.response import positive_norm
 
 NAMES = ("last", "pooled", "next", "class")
+_SEVERAL = ("multi_label_classification", "regression")  # their outputs are no distribution over classes
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,9 @@ def output_named(on: Any, layers: int, network: Any, name: str) -> Output:
             raise InputError(f"class needs a model with classes of texts, got {name}: measure on pooled instead")
         if network.config.num_labels < 2:
             raise InputError(f"class needs two classes at least, got 1 of {name}: measure on pooled instead")
+        kind = getattr(network.config, "problem_type", None)
+        if kind in _SEVERAL:
+            raise InputError(f"class needs classes of which one holds, got {kind} of {name}: measure on pooled instead")
         return Output(on, None, True, _probabilities)
     got = one_line(repr(on), 40)
     hint = nearest(on, NAMES) if isinstance(on, str) else ""

@@ -97,6 +97,7 @@ class TextProfile:
         ended = "one jump" if self.mode == FAST else "stopped at the step limit"
         found = []
         for score in self.scores:
+            start, end = self.text.span(score.word)
             record = {
                 "position": score.word.position,
                 "word": score.word.text,
@@ -104,8 +105,8 @@ class TextProfile:
                 "sensitivity": score.value,
                 "radius": score.radius,
                 "status": "converged" if score.converged else ended,
-                "start": score.word.start,
-                "end": score.word.end,
+                "start": start,
+                "end": end,
                 **shared,
             }
             found.append(record if score.divergence is None else {**record, "divergence": score.divergence})

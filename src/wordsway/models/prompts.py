@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from wordsway.contexts import check_several
 from wordsway.errors import InputError
 from wordsway.models.outputs import output_named
 from wordsway.models.reader import Reader
@@ -51,6 +52,7 @@ def prompt_pair(
     model: Model, first: str, second: str, answers: Sequence[str] = ("Yes", "No"), *, chat: bool = True
 ) -> PromptPair:
     """Compare the answers of a decoder to two prompts; see `Model.prompt_pair`."""
+    check_several(answers, "answers")
     output = output_named("next", model.layers, model.network, model.name)
     logs = [Reader(model, model.read(prompt, chat=chat).ids, output).before for prompt in (first, second)]
     tokens = [_tokens(model, answer) for answer in answers]
@@ -63,7 +65,7 @@ def prompt_pair(
 
 def _tokens(model: Model, answer: str) -> set[int]:
     """The tokens that an answer can begin with."""
-    if not answer.strip():
+    if not isinstance(answer, str) or not answer.strip():
         raise InputError(f"answers must be words, got {answer!r}")
     tokenizer = model.texts.tokenizer
     forms = {form for word in (answer, answer.lower()) for form in (word, " " + word)}

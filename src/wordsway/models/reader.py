@@ -33,7 +33,7 @@ class Reader:
     Attributes
     ----------
     rows : Tensor (n, e)
-        Embeddings of the tokens, as the table of the model has them.
+        Embeddings of the tokens, as the model takes them.
     before : Tensor
         The output for the text as it is.
     """
@@ -41,9 +41,8 @@ class Reader:
     def __init__(self, model: Model, ids: Sequence[int], output: Output) -> None:
         self.model, self.output = model, output
         self.network = self._network()
-        table = model.network.get_input_embeddings().weight
-        self.rows = table[torch.tensor(ids, device=table.device)].detach()
-        self.ones = torch.ones(1, len(ids), dtype=torch.long, device=table.device)
+        self.rows = model.embedded(ids)
+        self.ones = torch.ones(1, len(ids), dtype=torch.long, device=self.rows.device)
         self._past: Any = None
         with torch.no_grad():
             self._whole = self._raw(self.rows[None], 0)
@@ -117,6 +116,7 @@ class Reader:
 
     def _raw(self, batch: Tensor, first: int) -> Tensor:
         """Rows (B, n, d) or logits (B, classes); of the tokens before `first` only what is kept is used."""
+        batch = batch.clone()  # some models write into what they are given
         count, n = batch.shape[:2]
         options: dict[str, Any] = {"attention_mask": self.ones.expand(count, -1)}
         if first > 0 and (past := self._cache(count, first)) is not None:
@@ -168,14 +168,16 @@ class Reader:
         return prefix_cache(self._past, count, first) if self._past.layers else None
 
     def _remembered(self) -> list[Any]:
-        """Of each layer that is run its keys and values of all tokens; none where a window has dropped some."""
+        """Of each layer that is run its keys and values of all tokens; none where some layer lacks some of them."""
         options = {"attention_mask": self.ones, "use_cache": True}
         if self.output.name == "next":
             options["logits_to_keep"] = 1
         with torch.no_grad():
-            past = getattr(self.network(inputs_embeds=self.rows[None], **options), "past_key_values", None)
+            past = getattr(self.network(inputs_embeds=self.rows[None].clone(), **options), "past_key_values", None)
         layers = list(takewhile(lambda one: getattr(one, "keys", None) is not None, getattr(past, "layers", ())))
-        return layers if all(one.keys.shape[2] == len(self.rows) for one in layers) else []
+        cut = self.output.layer is not None and known_family(self.model.network.config) is not None
+        whole = len(layers) == (self.output.layer if cut else self.model.layers)
+        return layers if whole and all(one.keys.shape[2] == len(self.rows) for one in layers) else []
 
     def _same_from_the_past(self) -> bool:
         """Whether the text itself comes out the same; some models count positions of embeddings from 0 again."""

@@ -159,7 +159,7 @@ class _Place:
         self.reader = Reader(model, [*text.ids[: first + 1], *text.ids[last:]], output)
         self.reader.before = before
         self.word = Word(0, word.text, 0, 0, (first,))
-        self.table: Tensor = model.network.get_input_embeddings().weight.detach()
+        self.table = model.embedded()
 
     def changes(self, tokens: Sequence[int], gradient: bool = False) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """How far each token moves the model, with the gradients in its embedding (T, e), and divergences."""

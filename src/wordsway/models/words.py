@@ -66,6 +66,8 @@ class Text:
         Tokens at the end that were left out, because the model cannot read so many.
     framed : bool
         Whether it stands in a chat template, which has the special tokens that the model expects.
+    offset : int
+        How much further back a word stands here than in what was given, because of that template.
     """
 
     text: str
@@ -73,11 +75,18 @@ class Text:
     words: tuple[Word, ...]
     cut: int = 0
     framed: bool = False
+    offset: int = 0
 
     @property
     def scored(self) -> tuple[Word, ...]:
         """The words of the text, by position."""
         return tuple(word for word in self.words if word.position is not None)
+
+    def span(self, word: Word) -> tuple[int, int]:
+        """Where a word stands in what was given, without a chat template; (0, 0) for what that template adds."""
+        if self.framed and word.special:
+            return 0, 0
+        return word.start - self.offset, word.end - self.offset
 
     def word(self, which: Any) -> Word:
         """The word at a position, or the one that is written so, or an error that lists them."""
@@ -127,9 +136,9 @@ def read_text(splitter: Splitter, text: Any, name: str, *, cut: bool = False, ch
     if chat:
         before, after = splitter.frame()
         whole, start = before + text.strip() + after, len(before)
-        end = start + len(text.strip())
+        end, offset = start + len(text.strip()), start - (len(text) - len(text.lstrip()))
     else:
-        whole, start, end = text, 0, len(text)
+        whole, start, end, offset = text, 0, len(text), 0
     encoding = splitter.tokenizer.encode(whole, add_special_tokens=not chat)
     found = _Tokens(whole, encoding, splitter)
     left, kept = _cut(found, splitter.positions, name, cut, end)
@@ -141,7 +150,7 @@ def read_text(splitter: Splitter, text: Any, name: str, *, cut: bool = False, ch
         )
     if all(word.special for word in words):
         raise InputError("text must have a word at least, got none: special tokens and blanks do not count")
-    return Text(whole, tuple(found.ids[place] for place in kept), words, left, chat)
+    return Text(whole, tuple(found.ids[place] for place in kept), words, left, chat, offset)
 
 
 @cache
