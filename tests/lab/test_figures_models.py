@@ -58,6 +58,8 @@ def test_claims_of_figure_1() -> None:
     assert [v.holds for v in FIG1.claims(FIG1.table(_first((0.1, 0.2), 0.3)))] == [True, True]
     assert [v.holds for v in FIG1.claims(FIG1.table(_first((0.1, 0.105), 0.0)))] == [False, False]
     assert [v.holds for v in FIG1.claims([])] == [None]
+    causal = FIG1.claims(FIG1.table(_first((0.0, 0.0), 0.3)))  # no word of a decoder sees the last one
+    assert [v.claim for v in causal] == ["another word in the prompt moves the distribution of the answer"]
     rows = FIG1.table(_first((0.1, 0.2), 0.3))
     assert len({tuple(row) for row in rows}) == 1  # the same keys everywhere
     assert render(lambda figure: FIG1.plot(rows, figure), "png").startswith(b"\x89PNG")
@@ -106,7 +108,14 @@ def test_claims_of_the_scores() -> None:
     assert [v.holds for v in SCORES.claims(SCORES.table(_scores(0.12)))] == [False]
     assert [v.holds for v in SCORES.claims([])] == [None]
     rows = SCORES.table(_scores(0.4))
-    assert "0.100 to 0.400, 4.0 times" in SCORES.claims(rows)[0].measured
+    assert SCORES.claims(rows)[0].measured == "0.100 to 0.400, 4.0 times; 3 of 3 look at it more"
+    some = _scores(0.05)  # the mean may rise where most look at it less, and those that do not see it do not count
+    some[0].record.update(
+        shared.flat("before", list("abcd"), torch.tensor([[0.0] * 4, [0.1] * 4, [0.1] * 4, [0.1] * 4]))
+        | shared.flat("after", list("abcd"), torch.tensor([[0.0] * 4, [0.05] * 4, [0.1] * 4, [0.9] * 4]))
+    )
+    verdict = SCORES.claims(SCORES.table(some))[0]
+    assert (verdict.measured, verdict.holds) == ("0.067 to 0.317, 4.7 times; 1 of 2 look at it more", True)
     assert render(lambda figure: SCORES.plot(rows, figure), "png").startswith(b"\x89PNG")
 
 

@@ -49,7 +49,8 @@ def plan_line(plan: Plan, place: Place) -> str:
     stored = f", {asked - missing} of them stored" if missing < asked else ""
     seconds = _seconds(plan)
     time = "" if seconds is None else f", about {duration(seconds / min(place.workers, missing))}"
-    return f"{asked} trials{stored}: running {missing} on {_workers(place.workers)} ({place.name}){time}"
+    trials = "1 trial" if asked == 1 else f"{asked} trials"
+    return f"{trials}{stored}: running {missing} on {_workers(place.workers)} ({place.name}){time}"
 
 
 def _workers(count: int) -> str:

@@ -219,8 +219,13 @@ def dask(address: str, patience: float = _PATIENCE) -> Iterator[Place]:
 def _knock(address: str, patience: float) -> None:
     """Raise unless something listens at an address: a client that finds nothing there leaves threads behind."""
     from distributed.comm.addressing import get_address_host_port, parse_address
+    from distributed.comm.registry import get_backend
 
-    if parse_address(address)[0] not in ("tcp", "tls"):
+    scheme = parse_address(address)[0]
+    get_backend(scheme)  # refuses what Dask does not speak
+    if scheme == "inproc":
+        raise ValueError("an address inside another process")
+    if scheme not in ("tcp", "tls"):
         return
     place = get_address_host_port(address)
     end = time.monotonic() + patience

@@ -68,21 +68,23 @@ def table(finished: Sequence[Finished]) -> Table:
 
 
 def claims(rows: Table) -> list[Verdict]:
-    return [_looks([row for row in rows if row["part"] == "scores"]), *_answers(rows)]
+    return [*_looks([row for row in rows if row["part"] == "scores"]), *_answers(rows)]
 
 
-def _looks(cells: Table) -> Verdict:
-    """That the words that stay look at the one that was changed more, or less, than before."""
+def _looks(cells: Table) -> list[Verdict]:
+    """That the words that stay look at the one that was changed more, or less; those of a decoder do not see it."""
     claim = f"words that stay look at the other word differently, by more than {_APART:.0%}"
     if not cells:
-        return Verdict(claim, TOO_FEW, None)
+        return [Verdict(claim, TOO_FEW, None)]
     last = max(row["row"] for row in cells)
     first, second = (
         [row["value"] for row in cells if row["case"] == case and row["row"] < last and row["column"] == last]
         for case in SENTENCES
     )
+    if not any(first) and not any(second):
+        return []
     changes = [abs(after / before - 1) for before, after in zip(first, second, strict=True)]
-    return Verdict(claim, f"by {min(changes):.0%} to {max(changes):.0%}", min(changes) > _APART)
+    return [Verdict(claim, f"by {min(changes):.0%} to {max(changes):.0%}", min(changes) > _APART)]
 
 
 def _answers(rows: Table) -> list[Verdict]:

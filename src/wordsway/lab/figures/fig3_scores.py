@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -56,14 +57,19 @@ def claims(rows: Table) -> list[Verdict]:
 
 
 def _drawn(model: str, cells: Points) -> Verdict:
-    """That other tokens look at the moved one more than before, on average."""
+    """That other tokens look at the moved one more than before, on average; how many of those that see it is told."""
     moved = {row["column"] for row in cells if row["moved"]}
-    seen = []
-    for when in WHEN:
-        looks = [row for row in cells if row["when"] == when and row["moved"] and row["row"] not in moved]
-        seen.append(sum(row["value"] for row in looks) / len({row["row"] for row in looks}))
-    claim = f"{model}: other tokens look at {cells[0]['word']!r} at least {_TIMES:g} times as much as before"
-    return Verdict(claim, f"{seen[0]:.3f} to {seen[1]:.3f}, {seen[1] / seen[0]:.1f} times", seen[1] >= _TIMES * seen[0])
+    looks: dict[str, dict[int, float]] = {when: {} for when in WHEN}  # by token, at all parts of the moved one
+    for row in cells:
+        if row["moved"] and row["row"] not in moved:
+            found = looks[row["when"]]
+            found[row["row"]] = found.get(row["row"], 0.0) + row["value"]
+    before, after = (statistics.fmean(looks[when].values()) for when in WHEN)
+    seeing = [token for token in looks["after"] if looks["before"][token] > 0 or looks["after"][token] > 0]
+    more = sum(looks["after"][token] > looks["before"][token] for token in seeing)
+    claim = f"{model}: other tokens look at {cells[0]['word']!r} {_TIMES:g} times as much as before on average"
+    told = f"{before:.3f} to {after:.3f}, {after / before:.1f} times; {more} of {len(seeing)} look at it more"
+    return Verdict(claim, told, after >= _TIMES * before)
 
 
 def plot(rows: Table, figure: Figure) -> None:

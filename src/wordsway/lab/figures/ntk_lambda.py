@@ -17,7 +17,7 @@ SAMPLES = {
     "paper": {"gaussian": (1000, 2000, 3000), "digits": (1000,)},
 }
 WIDTHS = {"quick": (10, 13, 18, 25, 40, 60, 90), "paper": (30, 50, 71, 100, 141, 200, 316, 500, 707, 1000)}
-_ENOUGH = 1.5  # times as many parameters as samples: then the eigenvalue has to be positive
+_ENOUGH = 1.2  # times as many parameters as samples: then the eigenvalue has to be positive
 
 
 def trial(parameters: Parameters, seed: int) -> Record:
