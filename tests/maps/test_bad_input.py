@@ -201,6 +201,25 @@ def test_a_map_is_called_with_tensors(phi: Any, context: Any, parts: tuple[str, 
     refused(parts, phi, context)
 
 
+@pytest.mark.parametrize("phi", [RandomAttention(D), RandomAttention(D, "linear"), RandomFeatures(N, D), lambda X: X])
+@pytest.mark.parametrize(
+    ("delta", "got"),
+    [
+        (torch.zeros(D).numpy(), "got ndarray"),
+        (torch.zeros(D + 1), "got shape (4,) of torch.float32"),
+        (torch.zeros(D, dtype=torch.int64), "got shape (3,) of torch.int64"),
+        (torch.tensor(0.0), "got shape () of torch.float32"),
+    ],
+)
+def test_perturbations_have_a_shape(phi: Any, delta: Any, got: str) -> None:
+    response = respond(phi, X, 0)
+    parts = ["perturbations must be a tensor of floats (..., 3)", got]
+    for gradient in (True, False):
+        refused(parts, response.change, delta, gradient)
+    refused(parts, response.features, delta)
+    refused(parts, response.inner(phi(X)), delta)
+
+
 @pytest.mark.parametrize("phi", [RandomAttention(D), RandomAttention(D, "linear"), RandomFeatures(N, D)])
 def test_a_ceiling_is_over_a_ball(phi: Any) -> None:
     response = respond(phi, X, 0)

@@ -12,7 +12,15 @@ from wordsway import memory
 from wordsway.activations import Activation
 from wordsway.errors import NumericalError
 from wordsway.gaussian import DenseGaussian, GaussianMatrix
-from wordsway.maps.response import Ceiling, Functional, ValueAndGradient, check_ball, positive_norm, relative
+from wordsway.maps.response import (
+    Ceiling,
+    Functional,
+    ValueAndGradient,
+    check_ball,
+    check_moves,
+    positive_norm,
+    relative,
+)
 
 _MANY = 1024  # features from which on one start is enough
 _BATCH = 2**25  # numbers in the features of a batch, when only values are asked
@@ -64,6 +72,7 @@ class LayeredResponse:
 
     def _forward(self, delta: Tensor) -> tuple[list[Tensor], Tensor]:
         """Pre-activations by layer and the change of the features, all (k, B)."""
+        check_moves(delta, self.shape)
         moves = delta.to(self.like).reshape(-1, len(self.blocks), self.shape[-1])  # B m d
         needed = 4 * len(self.starts) * self.starts[0].numel() * moves.shape[0] * moves.element_size()
         memory.require(needed, "the features of a batch of perturbations", "ask fewer perturbations at once")
@@ -90,6 +99,7 @@ class LayeredResponse:
 
     def _parts(self, delta: Tensor) -> list[Tensor] | None:
         """A batch cut into pieces whose features take little memory; None when it is small enough."""
+        check_moves(delta, self.shape)
         flat = delta.reshape(-1, *self.shape)
         size = max(1, _BATCH // (len(self.starts) * self.starts[0].numel()))
         return None if len(flat) <= size else [flat[start : start + size] for start in range(0, len(flat), size)]

@@ -26,7 +26,7 @@ from scipy.special import logsumexp
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.maps.response import Ceiling, Functional, ValueAndGradient, layout, positive_norm
+from wordsway.maps.response import Ceiling, Functional, ValueAndGradient, check_moves, layout, positive_norm
 from wordsway.maps.scores import Array, RatioShare, SoftmaxShare, over
 
 if TYPE_CHECKING:
@@ -208,6 +208,7 @@ class OneWordResponse:
 
     def _lift(self, delta: Tensor) -> Array:
         """(..., *shape) -> (B, W, d)."""
+        check_moves(delta, self.shape)
         array = delta.detach().to("cpu", self.like.dtype).numpy()
         return array.reshape(-1, len(self.words), self.context.shape[1])
 

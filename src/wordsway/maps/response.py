@@ -119,6 +119,15 @@ def check_ball(radius: float, effort: str, d: int) -> None:
     check_effort(effort)
 
 
+def check_moves(delta: object, shape: tuple[int, ...]) -> None:
+    """Refuse what is no batch of perturbations of this shape."""
+    if isinstance(delta, Tensor) and delta.is_floating_point() and tuple(delta.shape[-len(shape) :]) == shape:
+        return
+    got = f"shape {tuple(delta.shape)} of {delta.dtype}" if isinstance(delta, Tensor) else type(delta).__name__
+    wanted = ", ".join(["...", *map(str, shape)])
+    raise InputError(f"perturbations must be a tensor of floats ({wanted}), got {got}")
+
+
 def layout(d: int, word: int | Sequence[int], together: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """`shape` and `batch` of a response along `word`."""
     if isinstance(word, int):
@@ -162,6 +171,7 @@ class AutogradResponse:
         self.like = base.new_empty(0)
 
     def features(self, delta: Tensor) -> Tensor:
+        check_moves(delta, self.shape)
         with torch.no_grad():
             return self._features(delta)
 
@@ -170,12 +180,14 @@ class AutogradResponse:
             difference = self._finite(moved) - self._base
             return self._by_move(difference * difference, moved).sum(-1)
 
+        check_moves(delta, self.shape)
         return relative(*differentiate(square, delta, gradient), self._norm)
 
     def inner(self, u: Tensor) -> Functional:
         weights = u.to(self._base).reshape(-1)
 
         def functional(delta: Tensor) -> ValueAndGradient:
+            check_moves(delta, self.shape)
             return differentiate(lambda moved: self._by_move(self._finite(moved), moved) @ weights, delta, True)
 
         return functional
