@@ -73,6 +73,19 @@ def test_a_full_disk_is_one_line() -> None:
     assert done.stderr == "wordsway: cannot go on: No space left on device\n"
 
 
+def test_a_file_that_cannot_be_reached_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "a-file")
+
+    monkeypatch.setattr("wordsway.cli.views.print_maps", refuse)
+    with pytest.raises(SystemExit) as ended:
+        main(["maps"])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "wordsway: cannot go on: Permission denied (a-file)\n"
+
+
 def test_the_package_runs_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "wordsway", "--version"], capture_output=True, text=True, check=False)
     assert done.returncode == 0

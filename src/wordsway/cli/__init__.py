@@ -151,7 +151,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except WordswayError as error:
         _end(str(error))
     except OSError as error:  # a full disk, most of all
-        _end(f"cannot go on: {error.strerror or error}")
+        where = f" ({error.filename})" if error.filename else ""
+        _end(f"cannot go on: {error.strerror or error}{where}")
 
 
 def _end(message: str) -> NoReturn:
