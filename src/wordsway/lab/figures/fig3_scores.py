@@ -67,7 +67,8 @@ def _drawn(model: str, cells: Points) -> Verdict:
     before, after = (statistics.fmean(looks[when].values()) for when in WHEN)
     seeing = [token for token in looks["after"] if looks["before"][token] > 0 or looks["after"][token] > 0]
     more = sum(looks["after"][token] > looks["before"][token] for token in seeing)
-    claim = f"{model}: other tokens look at {cells[0]['word']!r} at least {_TIMES:g} times as much as before, on average"
+    word = cells[0]["word"]
+    claim = f"{model}: other tokens look at {word!r} at least {_TIMES:g} times as much as before, on average"
     told = f"{before:.3f} to {after:.3f}, {after / before:.1f} times; {more} of {len(seeing)} look at it more"
     return Verdict(claim, told, after >= _TIMES * before)
 
