@@ -256,3 +256,15 @@ def test_what_ignores_interrupts_goes_on_ignoring_them() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("address", ["http://h:1", "inproc://h", "nowhere"])
+def test_no_client_is_made_for_an_address_that_cannot_be(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is half made waits 20 s at the end of the process, and writes a traceback."""
+
+    def never(*_: Any, **__: Any) -> None:
+        pytest.fail("a client was made")
+
+    monkeypatch.setattr("distributed.Client", never)
+    with pytest.raises(InputError, match="a Dask scheduler must answer at"), executors.dask(address, patience=0.1):
+        pass

@@ -82,10 +82,10 @@ def upper_bound(A: Tensor, V: Tensor, R: float, masked: bool = False) -> float:
     L2 (Hardy's inequality): with A = 0 and V = I the constant is 2, not 1. Where clouds are compared by the largest
     distance over positions in place of the mean square, the first bound holds for masked attention too.
     """
-    size = norm(A) * R**2
-    if norm(V) == 0:
+    size, gain = norm(A) * R**2, norm(V)
+    if gain == 0:
         return 0.0  # and not 0 times what may overflow
-    return (2 if masked else 1) * norm(V) * (1 + 3 * size) * exponential(2 * size)
+    return (2 if masked else 1) * gain * (1 + 3 * size) * exponential(2 * size)
 
 
 def lower_bound(found: Sequence[Direction], R: float) -> float:
