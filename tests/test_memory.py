@@ -1,11 +1,11 @@
 """Sizes are refused before they are allocated, and meters see the peak of their own block."""
 
+import mmap
 import os
 import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import psutil  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given
@@ -116,13 +116,17 @@ def test_available_takes_the_lower_limit_and_is_never_negative(left: int, monkey
 
 
 def _touch(megabytes: int) -> None:
-    np.ones(megabytes * MB, dtype=np.uint8).sum()
+    """Make pages resident and give them back: pages of the system, as an allocator may hand out what it has kept."""
+    with mmap.mmap(-1, megabytes * MB) as block:
+        for start in range(0, len(block), mmap.PAGESIZE):
+            block[start] = 1
 
 
 def test_meter_times_the_block() -> None:
+    start = time.perf_counter()
     with Meter() as meter:
         time.sleep(0.02)
-    assert 0.02 <= meter.seconds < 1.0
+    assert 0.02 <= meter.seconds <= time.perf_counter() - start
     assert meter.peak_mb > 1.0
 
 
@@ -191,17 +195,6 @@ def test_meter_reports_after_an_exception() -> None:
     assert meter.seconds > 0
     assert meter.peak_mb > 1
     assert memory._RUNNING == []
-
-
-def test_meter_is_cheap() -> None:
-    def cost() -> float:
-        start = time.perf_counter()
-        for _ in range(20):
-            with Meter():
-                pass
-        return (time.perf_counter() - start) / 20
-
-    assert min(cost() for _ in range(5)) < 1e-3
 
 
 def test_without_the_linux_files_the_peak_of_the_process_is_reported(

@@ -102,14 +102,15 @@ class Meter:
         Wall time between entering and leaving.
     peak_mb
         Largest resident memory of the whole process while inside, in MB (10^6 bytes). It includes what was resident on
-        entry, and what other threads used meanwhile. Where the operating system cannot forget an earlier peak (all but
-        Linux), it is the peak since the process started: an upper bound.
+        entry, and what other threads used meanwhile; memory that an allocator kept from earlier work and hands out
+        again is resident on entry, and raises no peak. Where the operating system cannot forget an earlier peak (all
+        but Linux), it is the peak since the process started: an upper bound.
 
     Notes
     -----
     Meters may be nested and may overlap between threads: the high-water mark is one for the process, so each reset
-    first hands the mark to every meter that is running. Entering and leaving takes well under a millisecond. One meter
-    times one block; make another for the next.
+    first hands the mark to every meter that is running. Entering writes a small file of the system, leaving reads one.
+    One meter times one block; make another for the next.
     """
 
     def __init__(self) -> None:
