@@ -64,6 +64,15 @@ OTHERS: dict[str, tuple[str, str, dict[str, Any], bool, int, int]] = {
         40,
         24,
     ),
+    "t5-encoder": (
+        "T5Config",
+        "T5EncoderModel",
+        {"d_model": 24, "d_kv": 8, "d_ff": 20, "num_layers": LAYERS, "num_heads": 3},
+        False,
+        2**20,
+        24,
+    ),
+    "xlnet": ("XLNetConfig", "XLNetModel", {"d_model": 24, "d_inner": 20, **_SHORT}, False, 2**20, 24),
 }
 
 
@@ -179,6 +188,16 @@ def test_a_model_that_gives_no_names_is_read_too(name: str) -> None:
     assert network.config.return_dict is False
 
 
+def test_half_of_a_model_that_reads_and_writes_is_read_from_its_folder(tmp_path: Path) -> None:
+    network = _make("t5-encoder").float()
+    network.save_pretrained(tmp_path)
+    model = ws.load(str(tmp_path))
+    assert type(model.network) is type(network)
+    ids = small.tokens(1, N)[0].tolist()
+    before = Reader(model, ids, output_named("last", LAYERS, model.network, "half")).before
+    torch.testing.assert_close(before, plain.reader(network, ids, "last").before)
+
+
 def test_what_is_no_stack_over_words_is_refused_in_one_line() -> None:
     import transformers
 
@@ -206,11 +225,28 @@ def test_what_is_no_stack_over_words_is_refused_in_one_line() -> None:
         assert "\n" not in str(caught.value)
 
 
+def test_a_network_that_looks_words_up_again_is_refused() -> None:
+    """Gemma 3n adds rows of a second table in every layer, which embeddings alone do not have."""
+    sizes: dict[str, Any] = {**_SIZES, "num_key_value_heads": 3, "head_dim": 8, "num_kv_shared_layers": 0}
+    sizes |= {"intermediate_size": [20, 24, 28], "vocab_size_per_layer_input": 50, "hidden_size_per_layer_input": 8}
+    network = plain.make("Gemma3nTextConfig", "Gemma3nForCausalLM", **sizes)
+    with pytest.raises(InputError, match=r"must give the same for words and for their embeddings, got .* of it apart"):
+        ws.load(network)
+
+
+def test_a_width_may_be_said_for_each_layer() -> None:
+    network, ids = _make("opt"), small.tokens(1, N)[0].tolist()
+    network.config.intermediate_size = [20, 24, 28]
+    reader = plain.reader(network, ids, "last")
+    assert reader._fitting(gradient=True) >= 1
+
+
 def test_looking_at_a_network_draws_nothing() -> None:
     network = _make("albert")
     network.base_model.register_forward_pre_hook(lambda *_: torch.rand(1) and None)
     state = torch.get_rng_state()
     sees_the_past_only(network.base_model, "albert")
+    ws.load(network)
     assert torch.equal(torch.get_rng_state(), state)
 
 

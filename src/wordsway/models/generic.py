@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from wordsway.errors import InputError, one_line
 
 _NO_LIMIT = 2**20
+_SAME = 1e-4  # relative difference that rounding may make
 
 
 def positions_of(body: Any) -> int:
@@ -29,11 +30,40 @@ def sees_the_past_only(body: Any, name: str) -> bool:
     table = body.get_input_embeddings().weight.detach()
     texts = torch.randn(2, 3, table.shape[1], generator=torch.Generator().manual_seed(0)).to(table) * table.std()
     texts[1, :2] = texts[0, :2]
-    ones = torch.ones(2, 3, dtype=torch.long, device=table.device)
+    rows = _run(body, name, inputs_embeds=texts)[:, :2]
+    return bool(torch.allclose(rows[0], rows[1], atol=1e-6))
+
+
+def check_embeddings(body: Any, name: str, ids: list[int], rows: Tensor) -> None:
+    """Raise unless a body gives the same for words and for their embeddings, as those are what is moved.
+
+    Some look words up again in higher layers (Gemma 3n), where a moved embedding would be of no word.
+    """
+    numbers = torch.tensor([ids], device=rows.device)
+    spoken, moved = _run(body, name, input_ids=numbers), _run(body, name, inputs_embeds=rows[None].clone())
+    if bool(torch.isfinite(spoken).all()) and not alike(moved, spoken):
+        apart = float((moved - spoken).norm() / spoken.norm())
+        raise InputError(
+            f"{name} must give the same for words and for their embeddings, got {apart:.2g} of it apart: choose another"
+        )
+
+
+def alike(found: Tensor, expected: Tensor) -> bool:
+    """Whether two outputs are as near to each other as rounding lets them be."""
+    apart = torch.linalg.vector_norm((found - expected).double())
+    size = torch.linalg.vector_norm(expected.double())
+    return bool(apart <= size * max(_SAME, 10 * torch.finfo(expected.dtype).eps))
+
+
+def _run(body: Any, name: str, **words: Tensor) -> Tensor:
+    """The last hidden state for words that are none of them padding: (B, n, d)."""
+    (given,) = words.values()
+    ones = torch.ones(given.shape[:2], dtype=torch.long, device=given.device)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):  # some models draw where they look
+        torch.manual_seed(0)
         try:
-            rows = body(inputs_embeds=texts, attention_mask=ones)[0][:, :2]
+            rows: Tensor = body(attention_mask=ones, **words)[0]
         except Exception as error:  # what a model raises that takes other things is of any kind
             said = one_line(error, 200)
             raise InputError(f"{name} must take embeddings of words, got {said}: choose another model") from error
-    return bool(torch.allclose(rows[0], rows[1], atol=1e-6))
+    return rows

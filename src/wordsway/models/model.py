@@ -10,7 +10,7 @@ from torch import nn
 
 from wordsway.errors import InputError
 from wordsway.models.families import known_family
-from wordsway.models.generic import positions_of, sees_the_past_only
+from wordsway.models.generic import check_embeddings, positions_of, sees_the_past_only
 from wordsway.models.layered import Layered
 from wordsway.models.layers import (
     DRAWS,
@@ -258,7 +258,7 @@ def describe(name: str, network: Any, splitter: Splitter | None = None) -> Model
     if not hasattr(config, "hidden_size") or not hasattr(config, "num_hidden_layers"):
         raise InputError(f"{name} must be one stack of layers over words, got a {config.model_type}: choose another")
     config.return_dict = True  # else some models give what they find without its names
-    return Model(
+    model = Model(
         name=name,
         family=config.model_type,
         causal=family.causal(config) if family else sees_the_past_only(body, name),
@@ -269,3 +269,8 @@ def describe(name: str, network: Any, splitter: Splitter | None = None) -> Model
         network=network,
         splitter=splitter,
     )
+    if family is None:
+        spread = (model.vocabulary * part // 4 for part in (1, 2, 3))
+        ids = [number for number in spread if number != getattr(config, "pad_token_id", None)]
+        check_embeddings(body, name, ids, model.embedded(ids))
+    return model

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from wordsway import memory
 from wordsway.errors import NumericalError
 from wordsway.models.families import known_family
+from wordsway.models.generic import alike
 from wordsway.models.outputs import Output
 from wordsway.models.skeleton import skeleton
 from wordsway.models.words import Word
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from wordsway.models.model import Model
 
 _ROOM = 3 * 2**29  # bytes that a batch may take
-_SAME = 1e-4  # relative difference that rounding may make
 _TOKENS = 1024  # of a batch without gradients: larger ones are slower
 
 
@@ -130,7 +130,9 @@ class Reader:
             logits: Tensor = self.network(inputs_embeds=batch, **options).logits
             return logits[:, -1] if self.output.name == "next" else logits
         rows = self._rows(batch, options)
-        return rows if rows.shape[1] == n else torch.cat([self._whole[:, :first].expand(count, -1, -1), rows], 1)
+        if first == 0 or rows.shape[1] == n:
+            return rows
+        return torch.cat([self._whole[:, :first].expand(count, -1, -1), rows], 1)
 
     def _rows(self, batch: Tensor, options: dict[str, Any]) -> Tensor:
         layer = self.output.layer
@@ -184,14 +186,13 @@ class Reader:
         first = len(self.rows) // 2
         with torch.no_grad():
             again = self._raw(self.rows[None], first)
-        apart = torch.linalg.vector_norm((again - self._whole).double())
-        size = torch.linalg.vector_norm(self._whole.double())
-        return bool(apart <= size * max(_SAME, 10 * torch.finfo(self._whole.dtype).eps))
+        return alike(again, self._whole)
 
     def _fitting(self, gradient: bool) -> int:
         """Items of a batch: with gradients all layers keep what they computed, else one at a time does."""
         config, n = self.model.network.config, len(self.rows)
-        wide = getattr(config, "intermediate_size", None) or 4 * self.model.d
+        widths = getattr(config, "intermediate_size", None) or 4 * self.model.d
+        wide = widths if isinstance(widths, int) else max(widths)  # some say it for each layer
         heads = getattr(config, "num_attention_heads", 1)
         layers = self.model.layers if self.output.layer is None else max(self.output.layer, 1)
         layer = 4 * (n * (12 * self.model.d + 4 * wide) + 4 * heads * n * n)

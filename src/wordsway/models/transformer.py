@@ -57,9 +57,10 @@ def load(model: Any, tokenizer: Any = None) -> Model:
     Raises
     ------
     InputError
-        Where there is no such model, a file is damaged or pickled, or it is an encoder and a decoder in one. Layers as
-        `Attention` are known of bert, roberta, xlm-roberta, camembert, distilbert, gpt2, llama, mistral and qwen2;
-        models of other kinds are measured as a whole.
+        Where there is no such model, a file is damaged or pickled, it is an encoder and a decoder in one, or it gives
+        other things for embeddings than for the words that they are of. Layers as `Attention` are known of bert,
+        roberta, xlm-roberta, camembert, distilbert, gpt2, llama, mistral and qwen2; models of other kinds are measured
+        as a whole.
     MissingExtra
         Where an offline package, transformers, or gguf and accelerate for a GGUF file are not installed.
 
@@ -200,6 +201,8 @@ def _head(config: dict[str, Any]) -> str:
     named = next(iter(_named(config)), "")
     if named.endswith(("ForCausalLM", "LMHeadModel")):
         return "AutoModelForCausalLM"
+    if named.endswith("EncoderModel"):  # half of what else reads and writes, such as T5EncoderModel
+        return "AutoModelForTextEncoding"
     return "AutoModelForSequenceClassification" if named.endswith("ForSequenceClassification") else "AutoModel"
 
 
