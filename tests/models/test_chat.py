@@ -32,6 +32,7 @@ def test_blocks_leave_no_blanks_behind_and_loops_can_be_left() -> None:
         ("{% if documents != none %}DOCUMENTS {% endif %}", ""),
         ("{{ unk_token }} {{ mask_token }} ", "<unk> <mask> "),
         ("{{ strftime_now('%%') }} ", "% "),
+        ("{% set name = 'bob' %}{% generation %}\n[{{ name }}]{% endgeneration %} ", "[bob] "),
     ],
 )
 def test_templates_are_told_what_transformers_tells_them(template: str, before: str) -> None:
@@ -56,6 +57,7 @@ def test_templates_are_told_what_transformers_tells_them(template: str, before: 
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "maximum recursion depth"),
         ("{% if", "unexpected 'end of template'|Expected an expression"),
         ("{{ raise_exception('a system must\n speak first') }}", "a system must speak first: give"),
+        ("{% generation %}{{ messages[0].content }}", "Unexpected end of template|unexpected 'end of template'"),
         ("{{ nothing.name }}", "'nothing' is undefined"),
         ("Hello.", "what the user says 0 times"),
         ("{{ messages[0].content | upper }}", "what the user says 0 times"),

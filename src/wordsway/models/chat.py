@@ -28,18 +28,14 @@ class Chat:
     def frame(self) -> tuple[str, str]:
         """What stands before and after the words of a user, up to where the answer begins."""
         from jinja2 import TemplateError
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         def refuse(message: str) -> None:
             raise TemplateError(message)
 
         said = [{"role": "user", "content": _WORDS}]
         try:
-            sandbox = ImmutableSandboxedEnvironment(
-                trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-            )
             known = {"raise_exception": refuse, "strftime_now": lambda form: datetime.now().strftime(form)}
-            page = sandbox.from_string(self.template, globals=known)
+            page = _sandbox().from_string(self.template, globals=known)
             given = {"messages": said, "tools": None, "documents": None, "add_generation_prompt": True}
             parts = page.render(**given, **dict(self.marks)).split(_WORDS)
         except Exception as error:  # what a template may raise is of any kind
@@ -47,6 +43,24 @@ class Chat:
         if len(parts) != 2:
             raise _unusable(f"what the user says {len(parts) - 1} times")
         return parts[0], parts[1]
+
+
+def _sandbox() -> Any:
+    """Where templates are rendered: what transformers lets them use, and nothing else."""
+    from jinja2.ext import Extension
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """``{% generation %}`` marks what an assistant says, for those who train it; it is written as it is."""
+
+        tags = {"generation"}  # noqa: RUF012 - it is declared so there
+
+        def parse(self, parser: Any) -> Any:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    extensions = ["jinja2.ext.loopcontrols", Generation]
+    return ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
 
 
 def _unusable(got: str) -> InputError:
