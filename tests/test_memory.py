@@ -197,6 +197,25 @@ def test_meter_reports_after_an_exception() -> None:
     assert memory._RUNNING == []
 
 
+def test_a_meter_writes_one_file_and_reads_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class File:
+        def read_text(self) -> str:
+            asked.append("read")
+            return "VmHWM: 2000 kB"
+
+        def write_text(self, text: str) -> None:
+            asked.append(f"write {text}")
+
+    for name in ("_STATUS", "_CLEAR_REFS"):
+        monkeypatch.setattr(memory, name, File())
+    with Meter() as meter:
+        assert asked == ["write 5"]
+    assert asked == ["write 5", "read"]
+    assert meter.peak_mb == 2.048
+
+
 def test_without_the_linux_files_the_peak_of_the_process_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

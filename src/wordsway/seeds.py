@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import operator
+from collections.abc import Iterator
 from typing import SupportsIndex
 
 import torch
@@ -35,3 +37,15 @@ def generator(seed: SupportsIndex, purpose: str) -> torch.Generator:
     probability 1e-4, among a hundred thousand probably some do.
     """
     return torch.Generator().manual_seed(derive(seed, purpose))
+
+
+@contextlib.contextmanager
+def untouched(seed: int | None = None) -> Iterator[None]:
+    """Leave torch's global generator as it was; inside, it starts from `seed` where one is given."""
+    state = torch.get_rng_state()
+    try:
+        if seed is not None:
+            torch.default_generator.manual_seed(seed)
+        yield
+    finally:
+        torch.set_rng_state(state)

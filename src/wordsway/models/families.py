@@ -14,6 +14,7 @@ from wordsway.errors import InputError
 from wordsway.maps import Rotary
 
 Arguments = dict[str, Any]
+HALF = "EncoderModel"  # how classes end that are half of what reads and writes, such as T5EncoderModel
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,19 @@ def known_family(config: Any) -> Family | None:
         return None
 
 
+def classes(config: Mapping[str, Any]) -> list[str]:
+    """The classes that a configuration names, where it names any."""
+    said = config.get("architectures")
+    return [name for name in said if isinstance(name, str)] if isinstance(said, list) else []
+
+
 def check_whole(config: Mapping[str, Any]) -> None:
     """Raise where a model is not a stack of layers over words, by its configuration."""
     kind = config.get("model_type")
     if not isinstance(kind, str):
         raise InputError(f"the model must say its model_type, got {kind!r}: give a folder that transformers saved")
-    if config.get("is_encoder_decoder"):
+    half = next(iter(classes(config)), "").endswith(HALF)  # its configuration may be that of both
+    if config.get("is_encoder_decoder") and not half:
         raise InputError(
             f"the model must be an encoder or a decoder, got {kind}, which is both: choose a model of one stack"
         )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from wordsway import seeds
 from wordsway.errors import InputError, one_line
+
+if TYPE_CHECKING:
+    from wordsway.models.layered import Layered
 
 _NO_LIMIT = 2**20
 _SAME = 1e-4  # relative difference that rounding may make
@@ -34,17 +38,21 @@ def sees_the_past_only(body: Any, name: str) -> bool:
     return bool(torch.allclose(rows[0], rows[1], atol=1e-6))
 
 
-def check_embeddings(body: Any, name: str, ids: list[int], rows: Tensor) -> None:
-    """Raise unless a body gives the same for words and for their embeddings, as those are what is moved.
+def check_embeddings(model: Layered) -> None:
+    """Raise unless a model gives the same for words and for their embeddings, as those are what is moved.
 
     Some look words up again in higher layers (Gemma 3n), where a moved embedding would be of no word.
     """
-    numbers = torch.tensor([ids], device=rows.device)
-    spoken, moved = _run(body, name, input_ids=numbers), _run(body, name, inputs_embeds=rows[None].clone())
+    padding = getattr(model.network.config, "pad_token_id", None)
+    ids = [number for part in (1, 2, 3) if (number := model.vocabulary * part // 4) != padding]
+    rows, body = model.embedded(ids)[None], model.network.base_model
+    spoken = _run(body, model.name, input_ids=torch.tensor([ids], device=rows.device))
+    moved = _run(body, model.name, inputs_embeds=rows.clone())
     if bool(torch.isfinite(spoken).all()) and not alike(moved, spoken):
-        apart = float((moved - spoken).norm() / spoken.norm())
+        apart = float(torch.linalg.vector_norm(moved - spoken) / torch.linalg.vector_norm(spoken))
         raise InputError(
-            f"{name} must give the same for words and for their embeddings, got {apart:.2g} of it apart: choose another"
+            f"{model.name} must give the same for words and for their embeddings, got a relative difference of "
+            f"{apart:.2g}: choose another model"
         )
 
 
@@ -59,8 +67,7 @@ def _run(body: Any, name: str, **words: Tensor) -> Tensor:
     """The last hidden state for words that are none of them padding: (B, n, d)."""
     (given,) = words.values()
     ones = torch.ones(given.shape[:2], dtype=torch.long, device=given.device)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):  # some models draw where they look
-        torch.manual_seed(0)
+    with torch.no_grad(), seeds.untouched(0):  # some models draw where they look
         try:
             rows: Tensor = body(attention_mask=ones, **words)[0]
         except Exception as error:  # what a model raises that takes other things is of any kind

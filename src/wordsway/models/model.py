@@ -270,7 +270,5 @@ def describe(name: str, network: Any, splitter: Splitter | None = None) -> Model
         splitter=splitter,
     )
     if family is None:
-        spread = (model.vocabulary * part // 4 for part in (1, 2, 3))
-        ids = [number for number in spread if number != getattr(config, "pad_token_id", None)]
-        check_embeddings(body, name, ids, model.embedded(ids))
+        check_embeddings(model)
     return model

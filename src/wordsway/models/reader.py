@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from wordsway import memory
-from wordsway.errors import NumericalError
+from wordsway.errors import InputError, NumericalError
 from wordsway.models.families import known_family
 from wordsway.models.generic import alike
 from wordsway.models.outputs import Output
@@ -46,7 +46,10 @@ class Reader:
         self._past: Any = None
         with torch.no_grad():
             self._whole = self._raw(self.rows[None], 0)
-            self.before = output.features(self._whole)[0]
+        if not output.distribution and self._whole.shape[1] != len(ids):
+            got = f"{self._whole.shape[1]} for {len(ids)}"
+            raise InputError(f"{model.name} must give a row for each token, got {got}: measure on another layer")
+        self.before = output.features(self._whole)[0]
         if not bool(torch.isfinite(self.before).all()):
             raise NumericalError(f"{model.name} must give finite numbers for the text, got others: check its weights")
 

@@ -19,7 +19,7 @@ from wordsway import memory, seeds
 from wordsway.errors import InputError, MissingExtra, nearest, one_line
 from wordsway.models import cache, files, offline, splitter
 from wordsway.models.chat import write_chat
-from wordsway.models.families import check_whole
+from wordsway.models.families import HALF, check_whole, classes
 from wordsway.models.files import ModelFile
 from wordsway.models.model import Model, describe
 from wordsway.models.skeleton import skeleton
@@ -119,7 +119,7 @@ def _random_gpt2(tokenizer: ModelFile) -> Model:
     transformers = _transformers()
     config = transformers.GPT2Config(attn_implementation="eager")
     memory.require(2 * 4 * 125_000_000, "a GPT-2", "use a smaller model")
-    with _undisturbed(), _untouched_randomness(seeds.derive(_SEED, "gpt2-random")):
+    with _undisturbed(), seeds.untouched(seeds.derive(_SEED, "gpt2-random")):
         network = transformers.GPT2Model(config)
     return _model("gpt2-random", network, tokenizer)
 
@@ -137,7 +137,7 @@ def _ready(given: Any) -> Model:
 def _from_folder(name: str, folder: Path, remedy: str) -> Model:
     """Read a model from a folder with config.json and safetensors."""
     config = _check_config(folder / files.CONFIG, remedy)
-    readable = config.get("architectures") in (None, _named(config))
+    readable = config.get("architectures") in (None, classes(config))
     network = _read(folder, _head(config), remedy, None if readable else config)
     tokenizer = folder / files.TOKENIZER
     return _model(name, network, files.record(tokenizer, remedy) if tokenizer.is_file() else None)
@@ -190,18 +190,12 @@ def _check_config(path: Path, remedy: str) -> dict[str, Any]:
     return config
 
 
-def _named(config: dict[str, Any]) -> list[str]:
-    """The classes that a configuration names, where it names any."""
-    said = config.get("architectures")
-    return [name for name in said if isinstance(name, str)] if isinstance(said, list) else []
-
-
 def _head(config: dict[str, Any]) -> str:
     """How transformers reads a model with what it has on top, where that says something about words or texts."""
-    named = next(iter(_named(config)), "")
+    named = next(iter(classes(config)), "")
     if named.endswith(("ForCausalLM", "LMHeadModel")):
         return "AutoModelForCausalLM"
-    if named.endswith("EncoderModel"):  # half of what else reads and writes, such as T5EncoderModel
+    if named.endswith(HALF):
         return "AutoModelForTextEncoding"
     return "AutoModelForSequenceClassification" if named.endswith("ForSequenceClassification") else "AutoModel"
 
@@ -218,10 +212,10 @@ def _read(place: Path, reader: str, remedy: str, odd: dict[str, Any] | None = No
         folder, options = place.parent, {"gguf_file": place.name}
         if hasattr(transformers, "GgufConfig"):  # newer ones may leave weights packed, which attention cannot read
             options["quantization_config"] = transformers.GgufConfig(dequantize=True)
-    with _undisturbed(), _untouched_randomness():
+    with _undisturbed(), seeds.untouched():
         try:
             if odd is not None:
-                options["config"] = transformers.AutoConfig.for_model(**{**odd, "architectures": _named(odd)})
+                options["config"] = transformers.AutoConfig.for_model(**{**odd, "architectures": classes(odd)})
             network, report = getattr(transformers, reader).from_pretrained(
                 folder, output_loading_info=True, **_READ, **options
             )
@@ -281,15 +275,3 @@ def _parsed_once() -> Iterator[None]:
     finally:
         for name, ask in kept.items():
             setattr(gguf, name, ask)
-
-
-@contextlib.contextmanager
-def _untouched_randomness(seed: int | None = None) -> Iterator[None]:
-    """Leave torch's global generator as it was; inside, it starts from `seed` where one is given."""
-    state = torch.get_rng_state()
-    try:
-        if seed is not None:
-            torch.default_generator.manual_seed(seed)
-        yield
-    finally:
-        torch.set_rng_state(state)
