@@ -19,9 +19,9 @@ from benchmarks.child import Child
 from benchmarks.kept import FOLDER
 from benchmarks.report import Outcome, Row, Target, number
 from wordsway.contexts import gaussian_context
-from wordsway.lab import Experiment, Scope, Store, run
-from wordsway.lab.executors import local
-from wordsway.lab.figures import figures_named
+from wordsway.experiments import Experiment, RunConfig, Store, run
+from wordsway.experiments.executors import local
+from wordsway.figures import figures_named
 from wordsway.maps import RandomAttention
 from wordsway.memory import human
 from wordsway.sensitivity import word_sensitivity
@@ -81,7 +81,7 @@ def lab_soak(count: int, workers: int, every: float) -> dict[str, Any]:
             first = run(experiment, store, local(workers))
         seconds = time.perf_counter() - begin
         again = run(experiment, store, local(workers))
-        found = store.records(experiment.asked(Scope()))
+        found = store.records(experiment.asked(RunConfig()))
     quarter = len(sizes) // 4
     return {
         "seconds": seconds,
@@ -129,7 +129,7 @@ def lab_sweep(count: int, workers: int) -> dict[str, Any]:
         begin = time.perf_counter()
         run(experiment, store, local(workers))
         seconds = time.perf_counter() - begin
-        found = store.records(experiment.asked(Scope()))
+        found = store.records(experiment.asked(RunConfig()))
     digest = hashlib.sha256(repr([(one.seed, one.record) for one in found]).encode()).hexdigest()
     return {"seconds": seconds, "done": len(found), "digest": digest}
 
@@ -143,7 +143,7 @@ def lab_figures(
     them again.
     """
     figures = figures_named(names)
-    scope = Scope(scale, trials=trials)
+    scope = RunConfig(scale, trials=trials)
     with _folder(keep) as folder, Store(folder / "store.sqlite") as store:
         begin = time.perf_counter()
         with _family_memory() as peak:

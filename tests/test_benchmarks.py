@@ -19,7 +19,7 @@ from benchmarks.cases import CASES, Case
 from benchmarks.child import ChildError
 from benchmarks.jobs import JOBS
 from benchmarks.report import Outcome, Row, Target, failures, machine, number, page, render, span, table
-from wordsway.lab import Store
+from wordsway.experiments import Store
 from wordsway.seeds import generator
 
 ROOT = Path(__file__).resolve().parent.parent

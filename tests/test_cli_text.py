@@ -10,8 +10,8 @@ from rich.console import Console
 
 from wordsway.cli import main, text_page
 from wordsway.cli.text_views import strip, visible
-from wordsway.lab.store import Store
-from wordsway.lab.texts import EXPERIMENT, Options, weights_print
+from wordsway.experiments.store import Store
+from wordsway.experiments.texts import EXPERIMENT, Options, weights_print
 from wordsway.models import Model, heat, load
 from wordsway.models.heat import Piece
 

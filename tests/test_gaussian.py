@@ -14,7 +14,7 @@ from torch import Tensor
 
 from wordsway import memory
 from wordsway.errors import InputError
-from wordsway.gaussian import DenseGaussian, GaussianMatrix, RevealedGaussian, ledger, oracle
+from wordsway.gaussian import DenseGaussian, GaussianMatrix, LazyGaussian, ledger, oracle
 from wordsway.gaussian.draws import draw_normal, own_generator
 from wordsway.testing import GaussianMatrixConformance
 
@@ -36,22 +36,22 @@ class TestGiven(GaussianMatrixConformance):
 
 class TestRevealed(GaussianMatrixConformance):
     def make(self, rows: int, cols: int, seed: int, dtype: torch.dtype) -> GaussianMatrix:
-        return RevealedGaussian(rows, cols, scale=0.5, seed=seed, dtype=dtype)
+        return LazyGaussian(rows, cols, scale=0.5, seed=seed, dtype=dtype)
 
 
 class TestRevealedTransposed(GaussianMatrixConformance):
     def make(self, rows: int, cols: int, seed: int, dtype: torch.dtype) -> GaussianMatrix:
-        return RevealedGaussian(cols, rows, scale=2.0, seed=seed, dtype=dtype).T
+        return LazyGaussian(cols, rows, scale=2.0, seed=seed, dtype=dtype).T
 
 
 class TestRevealedColumns(GaussianMatrixConformance):
     def make(self, rows: int, cols: int, seed: int, dtype: torch.dtype) -> GaussianMatrix:
-        return RevealedGaussian(rows, cols + 5, seed=seed, dtype=dtype).columns(3, cols + 3)
+        return LazyGaussian(rows, cols + 5, seed=seed, dtype=dtype).columns(3, cols + 3)
 
 
 class TestRevealedRowsAndColumns(GaussianMatrixConformance):
     def make(self, rows: int, cols: int, seed: int, dtype: torch.dtype) -> GaussianMatrix:
-        whole = RevealedGaussian(rows + 2, cols + 5, seed=seed, dtype=dtype)
+        whole = LazyGaussian(rows + 2, cols + 5, seed=seed, dtype=dtype)
         return whole.columns(3, cols + 3).T.columns(1, rows + 1).T
 
 
@@ -71,7 +71,7 @@ def _normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> T
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
 def test_long_alternating_runs_stay_consistent(dtype: torch.dtype, tolerance: float) -> None:
-    matrix = RevealedGaussian(400, 300, seed=1, dtype=dtype)
+    matrix = LazyGaussian(400, 300, seed=1, dtype=dtype)
     rights, lefts, answers, adjoints = [], [], [], []
     q = _normal(300, dtype=dtype)
     for step in range(200):
@@ -128,7 +128,7 @@ def _question(kind: str, length: int, seed: int, asked: list[Tensor]) -> Tensor:
 def test_every_answer_is_that_of_the_matrix_finally_revealed(
     steps: list[tuple[str, str, int]], rows: int, cols: int
 ) -> None:
-    matrix = RevealedGaussian(rows, cols, scale=0.7, seed=rows + 10 * cols)
+    matrix = LazyGaussian(rows, cols, scale=0.7, seed=rows + 10 * cols)
     sides = {"right": matrix, "left": matrix.T}
     asked: dict[str, list[Tensor]] = {"right": [], "left": []}
     answers: dict[str, list[Tensor]] = {"right": [], "left": []}
@@ -144,7 +144,7 @@ def test_every_answer_is_that_of_the_matrix_finally_revealed(
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_known_questions_draw_nothing(dtype: torch.dtype) -> None:
-    matrix = RevealedGaussian(500, 400, seed=2, dtype=dtype)
+    matrix = LazyGaussian(500, 400, seed=2, dtype=dtype)
     block = _normal(400, 130, dtype=dtype)
     matrix @ block
     matrix.T @ _normal(500, dtype=dtype)
@@ -158,7 +158,7 @@ def test_known_questions_draw_nothing(dtype: torch.dtype) -> None:
 
 
 def test_dependent_columns_of_a_block_draw_once() -> None:
-    matrix = RevealedGaussian(50, 40, seed=2)
+    matrix = LazyGaussian(50, 40, seed=2)
     a, b, c = _normal(3, 40)
     matrix @ torch.stack([a, a, b, a + b, 0 * a, c, b - c, a + 1e-5 * c], dim=1)
     assert matrix._oracle.ledgers[0].count == 3
@@ -167,7 +167,7 @@ def test_dependent_columns_of_a_block_draw_once() -> None:
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 1e-3)])
 @pytest.mark.parametrize("kind", ["powers", "graded", "kahan"])
 def test_ill_conditioned_blocks_stay_consistent(dtype: torch.dtype, tolerance: float, kind: str) -> None:
-    matrix = RevealedGaussian(250, 200, seed=2, dtype=dtype)
+    matrix = LazyGaussian(250, 200, seed=2, dtype=dtype)
     matrix @ _normal(200, 40, dtype=dtype)
     orders = torch.arange(60, dtype=dtype)
     if kind == "powers":  # each nearly a mixture of those before
@@ -185,7 +185,7 @@ def test_ill_conditioned_blocks_stay_consistent(dtype: torch.dtype, tolerance: f
 
 
 def test_a_difference_far_below_the_size_is_still_heard() -> None:
-    matrix = RevealedGaussian(50, 40, seed=2)
+    matrix = LazyGaussian(50, 40, seed=2)
     a, b = _normal(2, 40)
     difference = (matrix @ (a + 1e-9 * b) - matrix @ a) * 1e9
     answer = matrix @ b
@@ -194,7 +194,7 @@ def test_a_difference_far_below_the_size_is_still_heard() -> None:
 
 @pytest.mark.parametrize("shape", [(60, 7), (7, 60)])
 def test_nothing_is_drawn_or_kept_once_one_side_is_spanned(shape: tuple[int, int]) -> None:
-    matrix = RevealedGaussian(*shape, seed=3)
+    matrix = LazyGaussian(*shape, seed=3)
     dense = matrix.dense()
     state, counts = matrix._oracle._generator.get_state(), [side.count for side in matrix._oracle.ledgers]
     assert sorted(counts) == [0, 7]
@@ -206,7 +206,7 @@ def test_nothing_is_drawn_or_kept_once_one_side_is_spanned(shape: tuple[int, int
 
 
 def test_a_block_is_the_same_as_its_columns_one_after_another() -> None:
-    one, two = (RevealedGaussian(300, 200, seed=4) for _ in range(2))
+    one, two = (LazyGaussian(300, 200, seed=4) for _ in range(2))
     p, block = _normal(300, 5), _normal(200, 150, seed=1)
     together = one.T @ p, one @ block
     apart = torch.stack([two.T @ q for q in p.mT], dim=1), torch.stack([two @ q for q in block.mT], dim=1)
@@ -215,7 +215,7 @@ def test_a_block_is_the_same_as_its_columns_one_after_another() -> None:
 
 
 def test_a_question_draws_as_many_numbers_as_its_answer_has() -> None:
-    matrix = RevealedGaussian(200_000, 3, seed=6)
+    matrix = LazyGaussian(200_000, 3, seed=6)
     generator = own_generator(6)
     expected = torch.empty(200_000, dtype=torch.float64)
     draw_normal(expected, 1.0, generator)
@@ -225,7 +225,7 @@ def test_a_question_draws_as_many_numbers_as_its_answer_has() -> None:
 
 
 def test_memory_is_never_moved_and_holds_what_was_asked() -> None:
-    matrix = RevealedGaussian(1000, 900, seed=1)
+    matrix = LazyGaussian(1000, 900, seed=1)
     pointers: list[list[int]] = []
     for seed in range(70):
         matrix @ _normal(900, seed=seed)
@@ -239,7 +239,7 @@ def test_memory_is_never_moved_and_holds_what_was_asked() -> None:
 
 def test_chunks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "_CHUNK_BYTES", 5 * 8 * 1900)
-    matrix = RevealedGaussian(1000, 900)
+    matrix = LazyGaussian(1000, 900)
     for seed in range(23):
         matrix @ _normal(900, seed=seed)
     assert [len(questions) for questions, _ in matrix._oracle.ledgers[0]._chunks] == [5, 5, 5, 5, 5]
@@ -254,7 +254,7 @@ def test_working_copies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(oracle, "empty", watched)
     monkeypatch.setattr(oracle, "_PANEL_BYTES", 3 * 8 * 900)
-    RevealedGaussian(2, 900) @ _normal(900, 20)
+    LazyGaussian(2, 900) @ _normal(900, 20)
     assert widths[1:] == [3 * 900] * 6 + [2 * 900]  # the first holds the answers
 
 
@@ -284,7 +284,7 @@ def test_a_given_matrix_is_wrapped_not_copied() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's own, on its first forward mode
-@pytest.mark.parametrize("kind", [DenseGaussian, RevealedGaussian])
+@pytest.mark.parametrize("kind", [DenseGaussian, LazyGaussian])
 def test_products_can_be_differentiated(kind: Callable[..., GaussianMatrix]) -> None:
     matrix = kind(6, 5, seed=1)
     q, block, direction = _normal(5), _normal(5, 2, seed=1), _normal(5, seed=2)
@@ -300,7 +300,7 @@ def test_products_can_be_differentiated(kind: Callable[..., GaussianMatrix]) -> 
     )
 
 
-@pytest.mark.parametrize("kind", [DenseGaussian, RevealedGaussian])
+@pytest.mark.parametrize("kind", [DenseGaussian, LazyGaussian])
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
@@ -346,20 +346,20 @@ def test_bad_given_matrices_are_refused(matrix: Any) -> None:
 
 def test_a_question_elsewhere_is_refused() -> None:
     with pytest.raises(InputError, match="cpu"):
-        RevealedGaussian(3, 2) @ torch.ones(2, dtype=torch.float64, device="meta")
+        LazyGaussian(3, 2) @ torch.ones(2, dtype=torch.float64, device="meta")
 
 
 def test_what_does_not_fit_is_refused_with_the_estimate() -> None:
     with pytest.raises(InputError, match=r"7680000 x 7680000 .*TB"):
         DenseGaussian(7_680_000, 7_680_000)
-    huge = RevealedGaussian(7_680_000, 7_680_000)
+    huge = LazyGaussian(7_680_000, 7_680_000)
     with pytest.raises(InputError, match=r"7680000 x 7680000 .*PB"):
         huge.dense()
     assert huge.norm_bound().value == pytest.approx(2 * 7_680_000**0.5, rel=2e-3)
 
 
 def test_a_large_block_is_refused_before_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    matrix = RevealedGaussian(30_000, 300)
+    matrix = LazyGaussian(30_000, 300)
     monkeypatch.setattr(memory, "available", lambda: 1 << 27)
     matrix @ _normal(300)  # small questions are not held up
     with pytest.raises(InputError, match=r"block of 290 questions .*MB"):
@@ -368,7 +368,7 @@ def test_a_large_block_is_refused_before_it_is_asked(monkeypatch: pytest.MonkeyP
 
 
 def test_repr_tells_what_is_known() -> None:
-    matrix = RevealedGaussian(30, 20)
+    matrix = LazyGaussian(30, 20)
     matrix @ _normal(20, 2)
-    assert repr(matrix) == "RevealedGaussian(30 x 20, scale=1.0, torch.float64, known directions (2, 0))"
+    assert repr(matrix) == "LazyGaussian(30 x 20, scale=1.0, torch.float64, known directions (2, 0))"
     assert repr(DenseGaussian(3, 2).T) == "DenseGaussian(2 x 3, scale=1.0, torch.float64)"

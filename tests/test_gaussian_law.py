@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from wordsway.gaussian import DenseGaussian, GaussianMatrix, RevealedGaussian
+from wordsway.gaussian import DenseGaussian, GaussianMatrix, LazyGaussian
 from wordsway.gaussian.draws import draw_normal, own_generator
 
 
@@ -21,7 +21,7 @@ def _same_law(one: Any, two: Any) -> bool:
     return bool(stats.ks_2samp(np.asarray(one), np.asarray(two)).pvalue > 1e-3)
 
 
-def _reveal_by_unit_vectors(matrix: RevealedGaussian, seed: int) -> Tensor:
+def _reveal_by_unit_vectors(matrix: LazyGaussian, seed: int) -> Tensor:
     """Ask for rows and columns in random order until every entry was answered, and read the entries off the answers."""
     rows, cols = matrix.shape
     found = torch.full((rows, cols), math.nan, dtype=matrix.dtype)
@@ -38,7 +38,7 @@ def _reveal_by_unit_vectors(matrix: RevealedGaussian, seed: int) -> Tensor:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_unit_vectors_reveal_independent_normal_entries(dtype: torch.dtype) -> None:
-    found = _reveal_by_unit_vectors(RevealedGaussian(60, 50, scale=0.3, seed=5, dtype=dtype), seed=1).double() / 0.3
+    found = _reveal_by_unit_vectors(LazyGaussian(60, 50, scale=0.3, seed=5, dtype=dtype), seed=1).double() / 0.3
     assert stats.kstest(found.numpy().ravel(), "norm").pvalue > 1e-3
     # Sums along rows, columns and random signs are normal too, which correlated entries would spoil.
     signs = _normal(60, 50, seed=2).sign()
@@ -49,7 +49,7 @@ def test_unit_vectors_reveal_independent_normal_entries(dtype: torch.dtype) -> N
 def test_unit_vectors_reveal_the_singular_values_of_a_dense_matrix() -> None:
     revealed, dense = [], []
     for seed in range(150):
-        revealed.append(torch.linalg.svdvals(_reveal_by_unit_vectors(RevealedGaussian(12, 9, seed=seed), seed)))
+        revealed.append(torch.linalg.svdvals(_reveal_by_unit_vectors(LazyGaussian(12, 9, seed=seed), seed)))
         dense.append(torch.linalg.svdvals(DenseGaussian(12, 9, seed=seed + 10_000).dense()))
     for rank in (0, 4, 8):
         assert _same_law([values[rank] for values in revealed], [values[rank] for values in dense])
@@ -63,7 +63,7 @@ def test_adaptive_power_iteration_finds_the_top_singular_value_of_a_dense_matrix
             q = matrix.T @ (y / y.norm())
         return float(q.norm())
 
-    revealed = [top(RevealedGaussian(40, 30, seed=seed)) for seed in range(150)]
+    revealed = [top(LazyGaussian(40, 30, seed=seed)) for seed in range(150)]
     dense = [top(DenseGaussian(40, 30, seed=seed + 10_000)) for seed in range(150)]
     assert _same_law(revealed, dense)
 
@@ -71,7 +71,7 @@ def test_adaptive_power_iteration_finds_the_top_singular_value_of_a_dense_matrix
 def test_adaptive_questions_leave_the_entries_independent() -> None:
     entries = []
     for seed in range(400):
-        matrix = RevealedGaussian(4, 3, seed=seed)
+        matrix = LazyGaussian(4, 3, seed=seed)
         question = torch.ones(3, dtype=torch.float64)
         for _ in range(2):  # what is asked next depends on the answers so far, not linearly
             answer = matrix.T @ (matrix @ question).sign()
@@ -86,16 +86,14 @@ def test_adaptive_questions_leave_the_entries_independent() -> None:
 
 
 def test_norm_bound_of_a_revealed_matrix_fails_no_more_often_than_it_says() -> None:
-    bound = RevealedGaussian(12, 9, scale=2.0).norm_bound(0.3)
+    bound = LazyGaussian(12, 9, scale=2.0).norm_bound(0.3)
     assert bound.value == pytest.approx(2 * (12**0.5 + 3 + math.sqrt(2 * math.log(1 / 0.3))), rel=1e-12)
     assert (bound.failure, bound.exact) == (0.3, False)
-    norms = [
-        float(torch.linalg.matrix_norm(RevealedGaussian(12, 9, scale=2.0, seed=s).dense(), ord=2)) for s in range(200)
-    ]
+    norms = [float(torch.linalg.matrix_norm(LazyGaussian(12, 9, scale=2.0, seed=s).dense(), ord=2)) for s in range(200)]
     assert sum(norm > bound.value for norm in norms) <= 0.3 * 200
     assert max(norms) > 0.6 * bound.value  # not idle either
-    assert RevealedGaussian(12, 9).columns(2, 4).norm_bound(0.3).value < RevealedGaussian(12, 9).norm_bound(0.3).value
-    assert RevealedGaussian(12, 9).norm_bound(1e-9).value > RevealedGaussian(12, 9).norm_bound(1e-3).value
+    assert LazyGaussian(12, 9).columns(2, 4).norm_bound(0.3).value < LazyGaussian(12, 9).norm_bound(0.3).value
+    assert LazyGaussian(12, 9).norm_bound(1e-9).value > LazyGaussian(12, 9).norm_bound(1e-3).value
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

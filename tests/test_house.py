@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "wordsway"
 ROOMS = (
     *("contexts", "activations", "gaussian", "maps", "sensitivity", "generalization", "smoothness", "kernels"),
-    *("models", "show", "lab", "cli"),
+    *("models", "experiments", "figures", "report", "cli"),
 )
 BASE = ("errors", "memory", "seeds")  # any room may use these
 FRONT = ("__init__", "__main__")  # the public list and `python -m wordsway`: not rooms
@@ -87,11 +87,11 @@ def test_rooms_import_only_from_rooms_above(path: Path) -> None:
         ("maps", "import wordsway.sensitivity.search", ["maps imports sensitivity"]),
         ("maps", "def f():\n    from wordsway.models import review_contexts", ["maps imports models"]),
         ("maps", "from wordsway import normalize", ["maps imports normalize"]),
-        ("maps", "from ..lab import run", ["maps imports lab"]),
+        ("maps", "from ..experiments import run", ["maps imports experiments"]),
         ("maps", "import wordsway", ["maps imports the whole package"]),
-        ("lab", "from wordsway.cli import main", ["lab imports cli"]),
+        ("report", "from wordsway.cli import main", ["report imports cli"]),
         ("memory", "from wordsway.contexts import normalize", ["memory imports contexts"]),
-        ("testing", "from wordsway.lab import run", []),
+        ("testing", "from wordsway.experiments import run", []),
         ("maps", "from wordsway.testing.gaussian import suite", ["maps imports testing"]),
         ("__init__", "from wordsway.cli import main", ["__init__ imports cli"]),
         ("__main__", "from wordsway.cli import main", []),

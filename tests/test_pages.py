@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from wordsway.lab.figures import all_figures
+from wordsway.figures import all_figures
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 EXAMPLES = (

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wordsway.errors import InputError
-from wordsway.sensitivity import Effort, Found, maximise
+from wordsway.sensitivity import Found, SearchBudget, maximise
 
 Array = npt.NDArray[np.floating[Any]]
 RADIUS = 3.0
@@ -197,7 +197,7 @@ def test_never_less_than_the_best_value_seen(
     seed: int, starts: int, moves: int, power: int, polish: int, keep: int
 ) -> None:
     problem = Problem(_waves(seed))
-    effort = Effort(power=power, polish=polish, keep=keep)
+    effort = SearchBudget(power=power, polish=polish, keep=keep)
     found = maximise(problem, _normal(starts, 3, moves, 3, seed=seed), RADIUS, effort)
     assert np.array_equal(found.value, problem.best)
     value, _ = problem.value(found.delta[None])
@@ -205,8 +205,8 @@ def test_never_less_than_the_best_value_seen(
     _inside(found)
 
 
-@pytest.mark.parametrize("effort", [None, Effort(polish=7, keep=1)])
-def test_several_problems_at_once_are_the_same_as_one_at_a_time(effort: Effort | None) -> None:
+@pytest.mark.parametrize("effort", [None, SearchBudget(polish=7, keep=1)])
+def test_several_problems_at_once_are_the_same_as_one_at_a_time(effort: SearchBudget | None) -> None:
     root = _normal(5, 6, 6, seed=4)
     matrices = root @ np.swapaxes(root, 1, 2)
     matrices[2] = 0  # done at once
@@ -220,7 +220,7 @@ def test_several_problems_at_once_are_the_same_as_one_at_a_time(effort: Effort |
 
 def test_a_search_that_runs_out_of_steps_says_so() -> None:
     matrices = np.diag(np.linspace(1, 1.2, 40))[None]
-    short = Effort(power=1, polish=2, keep=1)
+    short = SearchBudget(power=1, polish=2, keep=1)
     found = maximise(Problem(_quadratic(matrices)), _normal(1, 1, 1, 40, seed=1), RADIUS, short)
     assert not found.converged.any()
 
@@ -228,7 +228,7 @@ def test_a_search_that_runs_out_of_steps_says_so() -> None:
 @pytest.mark.parametrize("power", [0, 2])
 def test_no_polish_at_all_is_allowed(power: int) -> None:
     matrices = np.diag([1.0, 2.0, 3.0])[None]
-    effort = Effort(power=power, sift=0, polish=0)
+    effort = SearchBudget(power=power, sift=0, polish=0)
     found = maximise(Problem(_quadratic(matrices)), _normal(3, 1, 1, 3, seed=1), RADIUS, effort)
     assert 9 <= found.value[0] <= 27 * (1 + 1e-9)
     assert not found.converged.any()
@@ -241,7 +241,7 @@ def test_points_of_another_basin_are_polished_too() -> None:
         near, far = np.exp(-4 * (delta - 1) ** 2), 2 * np.exp(-4 * (delta + 1) ** 2)
         return (near + far).sum((-2, -1)), -8 * (delta - 1) * near - 8 * (delta + 1) * far
 
-    starts, effort = np.ones((1, 1, 1, 1)), Effort(power=0)
+    starts, effort = np.ones((1, 1, 1, 1)), SearchBudget(power=0)
     alone = maximise(Problem(peaks, 1.5), starts, 1.5, effort)
     assert alone.value[0] == pytest.approx(1.0, rel=1e-3)
     helped = maximise(Problem(peaks, 1.5), starts, 1.5, effort, escape=lambda point: -0.8 * point)
@@ -261,7 +261,7 @@ def test_dtype_follows_the_starts(dtype: type) -> None:
 @pytest.mark.parametrize("steps", range(1, 9))
 def test_a_few_annealing_steps_are_enough_to_run(steps: int) -> None:
     direction = _normal(1, 4)
-    found = maximise(Problem(_linear(direction)), _normal(3, 1, 1, 4), RADIUS, Effort(anneal=steps))
+    found = maximise(Problem(_linear(direction)), _normal(3, 1, 1, 4), RADIUS, SearchBudget(anneal=steps))
     assert found.value[0] == pytest.approx(RADIUS * float(np.linalg.norm(direction)), rel=1e-4)
 
 
@@ -279,14 +279,14 @@ def test_a_few_annealing_steps_are_enough_to_run(steps: int) -> None:
 )
 def test_efforts_that_make_no_sense_are_refused(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        Effort(**arguments)
+        SearchBudget(**arguments)
 
 
 def test_an_effort_may_be_of_numpy_integers() -> None:
-    assert Effort(power=np.int64(2), keep=np.int32(1)) == Effort(power=2, keep=1)  # type: ignore[arg-type]
+    assert SearchBudget(power=np.int64(2), keep=np.int32(1)) == SearchBudget(power=2, keep=1)  # type: ignore[arg-type]
 
 
 def test_what_is_no_effort_is_refused() -> None:
     problem: Any = Problem(_linear(_normal(1, 4)))
-    with pytest.raises(InputError, match="effort must be an Effort or None, got 'tight'"):
+    with pytest.raises(InputError, match="effort must be an SearchBudget or None, got 'tight'"):
         maximise(problem, _normal(3, 1, 1, 4), RADIUS, "tight")  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ from wordsway import (
 )
 from wordsway.maps import Attention, Ceiling, FeatureMap, Response
 from wordsway.maps.response import Functional, ValueAndGradient
-from wordsway.sensitivity import Effort, Sensitivity
+from wordsway.sensitivity import SearchBudget, Sensitivity
 
 N, D = 5, 6
 MAPS: dict[str, Callable[[], FeatureMap]] = {
@@ -339,10 +339,10 @@ def test_records_say_what_each_number_rests_on(X: Tensor) -> None:
 def test_the_status_says_whether_the_search_converged(X: Tensor) -> None:
     phi = RandomAttention(D)
     assert word_sensitivity(phi, X, 2).status == "converged"
-    hasty = word_sensitivity(phi, X, 2, effort=Effort(power=0, sift=0, polish=1, tolerance=1e-9))
+    hasty = word_sensitivity(phi, X, 2, effort=SearchBudget(power=0, sift=0, polish=1, tolerance=1e-9))
     assert hasty.status.startswith("stopped at the step limit")
     assert "lower bound" in hasty.status
-    profile = sensitivity_profile(phi, X, effort=Effort(power=0, sift=0, polish=1, tolerance=1e-9))
+    profile = sensitivity_profile(phi, X, effort=SearchBudget(power=0, sift=0, polish=1, tolerance=1e-9))
     assert set(profile.to_dict()["status"]) == {hasty.status}
 
 

@@ -21,7 +21,7 @@ from wordsway import (
     vocabulary_sensitivity,
     word_sensitivity,
 )
-from wordsway.sensitivity import Effort
+from wordsway.sensitivity import SearchBudget
 
 N, D = 4, 3
 X = gaussian_context(N, D)
@@ -190,8 +190,8 @@ def test_a_map_that_is_not_finite_within_the_ball_is_to_blame(word: Any, togethe
     refused(parts, word_sensitivity, lambda X: torch.log(X + 2), given, word, 3, together=together, kind=NumericalError)
 
 
-@pytest.mark.parametrize("wrong", ["tight", "", 3, Effort])
+@pytest.mark.parametrize("wrong", ["tight", "", 3, SearchBudget])
 def test_an_effort_of_another_kind_is_refused(wrong: Any) -> None:
-    parts = ["effort must be an Effort", "got"]
+    parts = ["effort must be an SearchBudget", "got"]
     refused(parts, word_sensitivity, RandomAttention(D), X, effort=wrong)
     refused(parts, word_sensitivity, RandomAttention(D), X, (0, 1), together=True, effort=wrong)

@@ -21,12 +21,12 @@ from wordsway import (
     word_sensitivity,
 )
 from wordsway.maps import FeatureMap
-from wordsway.sensitivity import Effort
+from wordsway.sensitivity import SearchBudget
 
 SEEDS = st.integers(0, 10_000)
 SIZES = st.tuples(st.integers(2, 6), st.sampled_from([2, 4, 6]))
 SCORES = st.sampled_from(["softmax", "relu", "sigmoid", "linear"])
-HASTY = Effort(power=2, sift=0, polish=2)
+HASTY = SearchBudget(power=2, sift=0, polish=2)
 quietly = settings(max_examples=25, deadline=None, derandomize=True)
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from PIL import Image
 
-from wordsway.lab.experiment import SCALES, VERDICTS, Experiment, Parameters, Scope
-from wordsway.lab.figures import all_figures
-from wordsway.lab.store import DONE, Store
+from wordsway.experiments.experiment import SCALES, VERDICTS, Experiment, Parameters, RunConfig
+from wordsway.experiments.store import DONE, Store
+from wordsway.figures import all_figures
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = DOCS / "reproduction.md"
@@ -78,17 +78,17 @@ def section(folder: Path, told: dict[str, Any]) -> str:
     return "\n".join([*lines, "", *(line for text in wrapped for line in text)])
 
 
-def scope_of(command: str) -> Scope:
+def scope_of(command: str) -> RunConfig:
     """What a command of `wordsway reproduce` asked for."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--scale", default="quick")
     parser.add_argument("--model")
     parser.add_argument("--trials", type=int)
     parser.add_argument("--seed", type=int, default=0)
-    return Scope(**vars(parser.parse_known_args(shlex.split(command))[0]))
+    return RunConfig(**vars(parser.parse_known_args(shlex.split(command))[0]))
 
 
-def spent(folder: Path, figure: Experiment, scope: Scope) -> str:
+def spent(folder: Path, figure: Experiment, scope: RunConfig) -> str:
     """The time that the trials of a figure took together, and whose they are."""
     asked = set(figure.asked(scope))
     with Store(folder / "store.sqlite", readonly=True) as store:
@@ -107,13 +107,13 @@ def _time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
 
 
-def sizes(figure: Experiment, scope: Scope) -> str:
+def sizes(figure: Experiment, scope: RunConfig) -> str:
     """The grid of the scale that is shown, where it differs from that of the other scale, and that one."""
     if scope.trials is not None or scope.model is not None:
         return ""
     other = next(scale for scale in SCALES if scale != scope.scale)
     source = next((one for one in (figure, *figure.needs) if list(one.grid(scope))), figure)
-    grids = {scale: list(source.grid(Scope(scale))) for scale in (scope.scale, other)}
+    grids = {scale: list(source.grid(RunConfig(scale))) for scale in (scope.scale, other)}
     names = dict.fromkeys(key for point in grids[scope.scale] for key in point)
     apart = [name for name in names if len({_values(points, name) for points in grids.values()}) > 1]
     said = []

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from wordsway.activations import ACTIVATIONS, Activation
     from wordsway.contexts import gaussian_context, gaussian_samples, load_contexts, normalize, perturb
     from wordsway.errors import InputError, MissingExtra, NumericalError, WordswayError
-    from wordsway.gaussian import DenseGaussian, GaussianMatrix, RevealedGaussian
+    from wordsway.experiments import Experiment, RunConfig, Store, run
+    from wordsway.gaussian import DenseGaussian, GaussianMatrix, LazyGaussian
     from wordsway.generalization import (
         Generalization,
         Interpolator,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
         ntk,
         smallest_eigenvalue,
     )
-    from wordsway.lab import Experiment, Scope, Store, run
     from wordsway.maps import (
         Attention,
         DeepRandomFeatures,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from wordsway.smoothness import (
         AdversarialContext,
         Bounds,
-        Cloud,
+        DiscreteMeasure,
         LocalLipschitz,
         MeanFieldLipschitz,
         adversarial_context,
@@ -67,7 +67,7 @@ _ROOMS = {
     "errors": ("InputError", "MissingExtra", "NumericalError", "WordswayError"),
     "contexts": ("gaussian_context", "gaussian_samples", "load_contexts", "normalize", "perturb"),
     "activations": ("ACTIVATIONS", "Activation"),
-    "gaussian": ("DenseGaussian", "GaussianMatrix", "RevealedGaussian"),
+    "gaussian": ("DenseGaussian", "GaussianMatrix", "LazyGaussian"),
     "maps": (
         "Attention",
         "DeepRandomFeatures",
@@ -98,7 +98,7 @@ _ROOMS = {
     "smoothness": (
         "AdversarialContext",
         "Bounds",
-        "Cloud",
+        "DiscreteMeasure",
         "LocalLipschitz",
         "MeanFieldLipschitz",
         "adversarial_context",
@@ -116,7 +116,7 @@ _ROOMS = {
         "smallest_eigenvalue",
     ),
     "models": ("Model", "load", "review_contexts", "vocabulary_embeddings"),
-    "lab": ("Experiment", "Scope", "Store", "run"),
+    "experiments": ("Experiment", "RunConfig", "Store", "run"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -126,14 +126,15 @@ __all__ = [
     "AdversarialContext",
     "Attention",
     "Bounds",
-    "Cloud",
     "DeepRandomFeatures",
     "DenseGaussian",
+    "DiscreteMeasure",
     "Experiment",
     "GaussianMatrix",
     "Generalization",
     "InputError",
     "Interpolator",
+    "LazyGaussian",
     "LocalLipschitz",
     "MeanFieldLipschitz",
     "MissingExtra",
@@ -145,9 +146,8 @@ __all__ = [
     "RandomAttention",
     "RandomFeatures",
     "Response",
-    "RevealedGaussian",
     "Rotary",
-    "Scope",
+    "RunConfig",
     "Sensitivity",
     "Store",
     "StreamedFeatures",

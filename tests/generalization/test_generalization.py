@@ -11,16 +11,16 @@ import torch
 from generalization.plain import MAPS, Array, Models, Scene, scene, signs
 from wordsway import Generalization, RandomFeatures, gaussian_context, one_word_generalization, perturb
 from wordsway.generalization import LOSSES, TRAININGS, Problem
-from wordsway.sensitivity import Effort
+from wordsway.sensitivity import SearchBudget
 
 SMOOTH = ["raf", "sigmoid", "rf-tanh", "own-batched"]
 KINKED = ["relu-raf", "rf", "drf"]
 ORDER = list(itertools.product(TRAININGS, LOSSES, (0.0, 0.5)))
-HASTY = Effort(power=0, sift=3, polish=3)
+HASTY = SearchBudget(power=0, sift=3, polish=3)
 
 
 def _run(
-    given: Scene, seed: int = 0, effort: Effort | None = None, radius: float | None = None
+    given: Scene, seed: int = 0, effort: SearchBudget | None = None, radius: float | None = None
 ) -> list[Generalization]:
     """Every problem there is."""
     return one_word_generalization(
@@ -85,7 +85,7 @@ def _expected(exact: Models, problem: Problem, features: Array, n: int) -> dict[
 
 @pytest.mark.parametrize(("seed", "effort"), [(0, None), (1, HASTY)])
 @pytest.mark.parametrize("name", MAPS)
-def test_records_say_what_the_definitions_say(name: str, seed: int, effort: Effort | None) -> None:
+def test_records_say_what_the_definitions_say(name: str, seed: int, effort: SearchBudget | None) -> None:
     given = scene(name, seed)
     exact, found = given.models(), _run(given, seed, HASTY if name == "own" else effort)  # it takes no batches
     assert [(r.problem.training, r.problem.loss, r.problem.penalty) for r in found] == ORDER
@@ -127,7 +127,7 @@ def test_records_are_ready_for_json() -> None:
 
 def test_a_search_that_stops_early_says_that_it_is_an_upper_bound() -> None:
     given = scene("raf", n=6, d=8)
-    short = _run(given, effort=Effort(power=0, sift=1, polish=0))
+    short = _run(given, effort=SearchBudget(power=0, sift=1, polish=0))
     assert {r.status for r in short} == {"stopped at the step limit: still an upper bound, more steps may lower it"}
     assert {r.status for r in _run(given)} == {"converged"}
 
@@ -264,7 +264,7 @@ def _numbers(record: Generalization) -> list[float]:
 @pytest.mark.parametrize("name", ["raf", "relu-raf", "drf", "own-batched"])
 def test_the_same_seed_gives_the_same_bytes(name: str) -> None:
     state = torch.get_rng_state()
-    one, two = (_run(scene(name), seed=3, effort=Effort(power=0, sift=5, polish=5, anneal=8)) for _ in range(2))
+    one, two = (_run(scene(name), seed=3, effort=SearchBudget(power=0, sift=5, polish=5, anneal=8)) for _ in range(2))
     for first, second in zip(one, two, strict=True):
         assert torch.equal(first.delta, second.delta)
         assert _numbers(first) == _numbers(second)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from generalization.plain import MAPS, Array, Models, Scene, scene
 from wordsway import one_word_generalization
 from wordsway.generalization import TRAININGS
-from wordsway.sensitivity import Effort
+from wordsway.sensitivity import SearchBudget
 
-HASTY = Effort(power=0, sift=2, polish=2)
+HASTY = SearchBudget(power=0, sift=2, polish=2)
 SCENES = st.builds(
     scene,
     st.sampled_from([name for name in MAPS if name != "own"]),

@@ -10,7 +10,7 @@ from torch import Tensor
 from smoothness.layers import VARIANTS, D, Variant, explicit, normal
 from wordsway import Attention, InputError, RandomAttention
 from wordsway.maps.scores import SCORES
-from wordsway.smoothness import AttentionJacobian, AutogradJacobian, Cloud, jacobian_of, mean_field
+from wordsway.smoothness import AttentionJacobian, AutogradJacobian, DiscreteMeasure, jacobian_of, mean_field
 from wordsway.smoothness.jacobian import Jacobian
 
 N, BATCH = 7, 3
@@ -139,7 +139,7 @@ def test_a_rule_of_ones_own_is_not_the_softmax_by_its_name() -> None:
     named = RandomAttention(D, score=replace(SCORES["relu"], name="softmax"))
     assert isinstance(jacobian_of(named, X), AutogradJacobian)
     with pytest.raises(InputError, match="mean-field attention needs softmax scores"):
-        mean_field(named, Cloud(X[0]))
+        mean_field(named, DiscreteMeasure(X[0]))
 
 
 def test_other_scores_have_no_closed_form() -> None:

@@ -15,7 +15,7 @@ from wordsway import Attention, InputError, RandomAttention, Rotary
 from wordsway.smoothness.field import best_odds, lower_bound, mean_field, two_point, upper_bound
 from wordsway.smoothness.field_search import MeanFieldLipschitz, _matrices, _Search, mean_field_lipschitz
 from wordsway.smoothness.heads import Direction, directions
-from wordsway.smoothness.measures import Cloud, wasserstein
+from wordsway.smoothness.measures import DiscreteMeasure, wasserstein
 
 D = 4
 
@@ -25,15 +25,15 @@ def layer(seed: int = 0, d: int = D, value: bool = True, **changes: Any) -> Atte
     return Attention(draw(3, d), draw(3, d), draw(d, d) if value else None, **changes)
 
 
-def cloud(seed: int, m: int, d: int = D, radius: float = 1.0, positions: Any = None) -> Cloud:
+def cloud(seed: int, m: int, d: int = D, radius: float = 1.0, positions: Any = None) -> DiscreteMeasure:
     """Points in a ball with weights of any size."""
     draw = normal(seed)
     points = draw(m, d)
     points = radius * points / torch.linalg.vector_norm(points, dim=1).max()
-    return Cloud(points, torch.softmax(3 * draw(1, m)[0], 0), positions)
+    return DiscreteMeasure(points, torch.softmax(3 * draw(1, m)[0], 0), positions)
 
 
-def gamma_mu(attention: Attention, mu: Cloud) -> Tensor:
+def gamma_mu(attention: Attention, mu: DiscreteMeasure) -> Tensor:
     """The definition, point by point, without any care for large exponents."""
     A, V = _matrices(attention)
     rows = []
@@ -53,15 +53,15 @@ def test_words_are_a_cloud_of_equal_weights() -> None:
     biased = layer(2, d=6, query_bias=draw(3), key_bias=draw(3), value_bias=draw(6))
     joined = Attention(draw(6, 6), draw(6, 6), None, heads=2, output=draw(4, 6), output_bias=draw(4))
     for attention in (layer(d=6), layer(d=6, heads=3, value=False), RandomAttention(6), biased, joined):
-        assert torch.equal(mean_field(attention, Cloud(X)).points, attention(X))
+        assert torch.equal(mean_field(attention, DiscreteMeasure(X)).points, attention(X))
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_words_with_positions_are_masked(causal: bool) -> None:
     X = normal(1)(7, D)
-    image = mean_field(layer(causal=causal), Cloud(X, None, torch.arange(1, 8) / 7))
+    image = mean_field(layer(causal=causal), DiscreteMeasure(X, None, torch.arange(1, 8) / 7))
     assert torch.equal(image.points, layer(causal=True)(X))
-    together = mean_field(layer(), Cloud(X, None, torch.full((7,), 0.3)))
+    together = mean_field(layer(), DiscreteMeasure(X, None, torch.full((7,), 0.3)))
     assert torch.equal(together.points, layer()(X))  # points that share a position see each other
 
 
@@ -91,17 +91,17 @@ def test_order_and_split_atoms_do_not_matter(seed: int, m: int, masked: bool, da
     image = mean_field(layer(seed), mu)
     order = torch.tensor(data.draw(st.permutations(range(m))))
     moved = mean_field(
-        layer(seed), Cloud(mu.points[order], mu.weights[order], mu.positions if not masked else order / m)
+        layer(seed), DiscreteMeasure(mu.points[order], mu.weights[order], mu.positions if not masked else order / m)
     )
     torch.testing.assert_close(moved.points, image.points[order], rtol=1e-11, atol=1e-12)
     twice = torch.arange(m).repeat(2)
     positions = None if mu.positions is None else mu.positions[twice]
-    split = mean_field(layer(seed), Cloud(mu.points[twice], mu.weights[twice] / 2, positions))
+    split = mean_field(layer(seed), DiscreteMeasure(mu.points[twice], mu.weights[twice] / 2, positions))
     torch.testing.assert_close(split.points, image.points[twice], rtol=1e-11, atol=1e-12)
 
 
 def test_a_position_that_passes_another_makes_the_masked_map_jump() -> None:
-    before, after = (Cloud([[1.0], [-1.0]], None, [0.5, place]) for place in (0.5 - 1e-9, 0.5 + 1e-9))
+    before, after = (DiscreteMeasure([[1.0], [-1.0]], None, [0.5, place]) for place in (0.5 - 1e-9, 0.5 + 1e-9))
     images = [mean_field(Attention([[1.0]], [[1.0]]), mu).points for mu in (before, after)]
     assert float((images[0] - images[1]).abs().max()) > 0.1
     with pytest.raises(InputError, match="mass does not move along the text"):
@@ -111,7 +111,7 @@ def test_a_position_that_passes_another_makes_the_masked_map_jump() -> None:
 # Bounds
 
 
-def _ratio(attention: Any, mu: Cloud, nu: Cloud) -> float:
+def _ratio(attention: Any, mu: DiscreteMeasure, nu: DiscreteMeasure) -> float:
     return wasserstein(mean_field(attention, mu), mean_field(attention, nu)).value / wasserstein(mu, nu).value
 
 
@@ -121,7 +121,7 @@ def test_no_pair_exceeds_the_upper_bound(seed: int, m: int, k: int, radius: floa
     attention = layer(seed)
     bound = upper_bound(*_matrices(attention), radius)
     mu, nu = cloud(seed, m, radius=radius), cloud(seed + 1, k, radius=radius)
-    step = Cloud((1 - near) * mu.points + near * nu.points[torch.arange(m) % k], mu.weights)
+    step = DiscreteMeasure((1 - near) * mu.points + near * nu.points[torch.arange(m) % k], mu.weights)
     assert _ratio(attention, mu, nu) <= bound
     assert _ratio(attention, mu, step) <= bound
 
@@ -131,7 +131,7 @@ def test_no_pair_exceeds_the_upper_bound(seed: int, m: int, k: int, radius: floa
 def test_no_masked_pair_exceeds_twice_the_upper_bound(seed: int, m: int, radius: float) -> None:
     places = torch.arange(m) // 2 / m
     mu = cloud(seed, m, radius=radius, positions=places)
-    nu = Cloud(cloud(seed + 1, m, radius=radius).points, mu.weights, places)
+    nu = DiscreteMeasure(cloud(seed + 1, m, radius=radius).points, mu.weights, places)
     plain, masked = (upper_bound(*_matrices(layer(seed)), radius, masked=masked) for masked in (False, True))
     assert _ratio(layer(seed), mu, nu) <= masked == 2 * plain
 
@@ -141,7 +141,7 @@ def test_means_over_the_past_exceed_the_bound_of_plain_attention() -> None:
     attention = Attention(torch.zeros(1, 2), torch.zeros(1, 2))
     assert upper_bound(*_matrices(attention), 1.0) == 1.0
     pair = torch.tensor([[1.0, 0.0], [(math.sqrt(5) - 2), 0.0]])
-    clouds = [Cloud(sign * pair / 2, None, [0.5, 1.0]) for sign in (-1, 1)]
+    clouds = [DiscreteMeasure(sign * pair / 2, None, [0.5, 1.0]) for sign in (-1, 1)]
     assert _ratio(attention, *clouds) == pytest.approx(math.sqrt(3 + math.sqrt(5)) / 2, rel=1e-6)
     found = [mean_field_lipschitz(attention, 1.0, points, masked=True) for points in (2, 5)]
     assert 1.144 < found[0].value < found[1].value < found[1].upper == 2.0
@@ -158,7 +158,9 @@ def test_what_moving_the_light_one_of_two_points_does(kind: str, light: float) -
     points = Direction(u, eigenvalue, gamma, kind).context(2, R)
     dx = normal(4)(1, 2)[0] * 1e-6
     weights = torch.tensor([light, 1 - light], dtype=torch.float64)
-    images = [mean_field(attention, Cloud(points + shift, weights)).points[1] for shift in (-_first(dx), _first(dx))]
+    images = [
+        mean_field(attention, DiscreteMeasure(points + shift, weights)).points[1] for shift in (-_first(dx), _first(dx))
+    ]
     E = math.exp(2 * gamma * R**2)
     P = light * E / (1 - light + light * E)
     c = 2 * gamma * R**2 * (1 - P)
@@ -224,7 +226,7 @@ def test_the_witness_has_the_ratio_that_is_told(found: MeanFieldLipschitz) -> No
     assert found.mu.radius <= found.radius == 1.1
     assert found.nu.radius <= 1.1
     assert (found.mu.positions is not None) == found.masked
-    images = [Cloud(gamma_mu(attention, one), one.weights, one.positions) for one in (found.mu, found.nu)]
+    images = [DiscreteMeasure(gamma_mu(attention, one), one.weights, one.positions) for one in (found.mu, found.nu)]
     assert found.value == pytest.approx(wasserstein(*images).value / wasserstein(found.mu, found.nu).value, rel=1e-6)
     # where clouds hardly differ, the cheapest plan leaves each point where it is
     apart = [float(a.weights @ (a.points - b.points).square().sum(1)) for a, b in (images, (found.mu, found.nu))]
@@ -341,7 +343,7 @@ def test_layers_that_take_no_cloud(wrong: Any, message: str) -> None:
 
 
 def test_points_must_be_made_a_cloud() -> None:
-    with pytest.raises(InputError, match=r"mu must be a Cloud, got Tensor: use Cloud\(X\)"):
+    with pytest.raises(InputError, match=r"mu must be a DiscreteMeasure, got Tensor: use DiscreteMeasure\(X\)"):
         mean_field(layer(), cloud(0, 3).points)  # type: ignore[arg-type]
 
 

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from wordsway.errors import InputError, MissingExtra, NumericalError
 from wordsway.smoothness import measures
-from wordsway.smoothness.measures import Cloud, wasserstein
+from wordsway.smoothness.measures import DiscreteMeasure, wasserstein
 
 
-def drawn(seed: int, m: int, d: int = 3, weighted: bool = True, layers: int = 0) -> Cloud:
+def drawn(seed: int, m: int, d: int = 3, weighted: bool = True, layers: int = 0) -> DiscreteMeasure:
     """A random cloud; with layers, the same positions and masses at them for every seed and m."""
     source = torch.Generator().manual_seed(seed)
     points = torch.randn(max(1, layers) * m, d, generator=source, dtype=torch.float64)
@@ -29,14 +29,14 @@ def drawn(seed: int, m: int, d: int = 3, weighted: bool = True, layers: int = 0)
     weights = weights if weighted else torch.ones_like(weights)
     weights = weights / weights.sum(1, keepdim=True)
     if not layers:
-        return Cloud(points, weights[0])
+        return DiscreteMeasure(points, weights[0])
     masses = torch.arange(1, layers + 1) / (layers * (layers + 1) / 2)
     positions = (torch.arange(layers) / layers).repeat_interleave(m)
     order = torch.randperm(layers * m, generator=source)
-    return Cloud(points[order], (masses[:, None] * weights).flatten()[order], positions[order])
+    return DiscreteMeasure(points[order], (masses[:, None] * weights).flatten()[order], positions[order])
 
 
-def W(mu: Cloud, nu: Cloud) -> float:
+def W(mu: DiscreteMeasure, nu: DiscreteMeasure) -> float:
     return wasserstein(mu, nu).value
 
 
@@ -44,7 +44,7 @@ def W(mu: Cloud, nu: Cloud) -> float:
 
 
 def test_two_point_masses_are_as_far_apart_as_their_points() -> None:
-    found = wasserstein(Cloud([[0.0, 0.0]]), Cloud([[3.0, 4.0]]))
+    found = wasserstein(DiscreteMeasure([[0.0, 0.0]]), DiscreteMeasure([[3.0, 4.0]]))
     assert found.value == 5.0
     assert found.plan.tolist() == [[1.0]]
 
@@ -52,7 +52,7 @@ def test_two_point_masses_are_as_far_apart_as_their_points() -> None:
 def test_a_point_mass_and_a_cloud_have_one_plan() -> None:
     mu = drawn(0, 5)
     expected = math.sqrt(float(mu.weights @ mu.points.square().sum(1)))
-    found = wasserstein(mu, Cloud(torch.zeros(1, 3)))
+    found = wasserstein(mu, DiscreteMeasure(torch.zeros(1, 3)))
     assert found.value == pytest.approx(expected, rel=1e-14)
     assert torch.equal(found.plan[:, 0], mu.weights)
 
@@ -61,22 +61,24 @@ def test_a_translation_is_as_long_as_it_is() -> None:
     mu = drawn(1, 9)
     for length in (1e-4, 1.0, 1e4):
         assert W(
-            mu, Cloud(mu.points + length * torch.tensor([0.6, 0.0, -0.8], dtype=torch.float64), mu.weights)
+            mu, DiscreteMeasure(mu.points + length * torch.tensor([0.6, 0.0, -0.8], dtype=torch.float64), mu.weights)
         ) == pytest.approx(length, rel=1e-8)
 
 
 def test_on_a_line_points_are_matched_in_their_order() -> None:
     x, y = drawn(2, 40, 1).points, drawn(3, 40, 1).points
     expected = math.sqrt(float((x.sort(0)[0] - y.sort(0)[0]).square().mean()))
-    assert W(Cloud(x), Cloud(y)) == pytest.approx(expected, rel=1e-12)
+    assert W(DiscreteMeasure(x), DiscreteMeasure(y)) == pytest.approx(expected, rel=1e-12)
     spread = math.sqrt(float(x.square().mean()))
-    assert W(Cloud(x), Cloud(2.5 * x)) == pytest.approx(1.5 * spread, rel=1e-12)  # scaling keeps the order
+    assert W(DiscreteMeasure(x), DiscreteMeasure(2.5 * x)) == pytest.approx(
+        1.5 * spread, rel=1e-12
+    )  # scaling keeps the order
 
 
 def test_on_a_line_weights_are_matched_by_quantiles() -> None:
     mu, nu = drawn(4, 7, 1), drawn(5, 5, 1)
 
-    def steps(cloud: Cloud, levels: Tensor) -> Tensor:
+    def steps(cloud: DiscreteMeasure, levels: Tensor) -> Tensor:
         order = cloud.points[:, 0].argsort()
         return cloud.points[order, 0][
             torch.searchsorted(cloud.weights[order].cumsum(0), levels).clamp(max=len(cloud) - 1)
@@ -127,8 +129,8 @@ def test_the_plan_moves_one_cloud_to_the_other_at_that_cost(seed: int, m: int, k
 def test_only_the_measure_counts() -> None:
     mu, nu = drawn(6, 5), drawn(7, 4)
     order = torch.tensor([3, 0, 4, 1, 2])
-    halves = Cloud(torch.cat([mu.points, mu.points]), torch.cat([mu.weights, mu.weights]) / 2)
-    for same in (Cloud(mu.points[order], mu.weights[order]), halves):
+    halves = DiscreteMeasure(torch.cat([mu.points, mu.points]), torch.cat([mu.weights, mu.weights]) / 2)
+    for same in (DiscreteMeasure(mu.points[order], mu.weights[order]), halves):
         assert W(same, mu) <= 1e-7
         assert W(same, nu) == pytest.approx(W(mu, nu), rel=1e-10)
 
@@ -137,7 +139,7 @@ def test_small_weights_and_small_distances_count() -> None:
     points = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
     moved = points + torch.tensor([[1e-4, 0.0], [0.0, 0.0]])
     weights = torch.tensor([1e-5, 1 - 1e-5], dtype=torch.float64)
-    assert W(Cloud(points, weights), Cloud(moved, weights)) == pytest.approx(
+    assert W(DiscreteMeasure(points, weights), DiscreteMeasure(moved, weights)) == pytest.approx(
         math.sqrt(1e-5) * float(moved[0, 0].double() - 1), rel=1e-6
     )
 
@@ -153,11 +155,11 @@ def test_mass_moves_within_positions_only() -> None:
     for place in sorted(set(mu.positions.tolist())):
         parts = [(c.points[here], c.weights[here]) for c in (mu, nu) for here in [c.positions == place]]
         mass = float(parts[0][1].sum())
-        total += mass * W(*(Cloud(points, weights / weights.sum()) for points, weights in parts)) ** 2
+        total += mass * W(*(DiscreteMeasure(points, weights / weights.sum()) for points, weights in parts)) ** 2
     assert W(mu, nu) == pytest.approx(math.sqrt(total), rel=1e-10)
-    free = W(Cloud(mu.points, mu.weights), Cloud(nu.points, nu.weights))
+    free = W(DiscreteMeasure(mu.points, mu.weights), DiscreteMeasure(nu.points, nu.weights))
     assert W(mu, nu) > free + 0.01
-    together = [Cloud(c.points, c.weights, torch.full((len(c),), 0.5)) for c in (mu, nu)]
+    together = [DiscreteMeasure(c.points, c.weights, torch.full((len(c),), 0.5)) for c in (mu, nu)]
     assert W(*together) == pytest.approx(free, rel=1e-12)
 
 
@@ -166,7 +168,7 @@ def test_mass_moves_within_positions_only() -> None:
 
 def test_a_cloud_is_a_copy_in_double_precision_with_weights_of_sum_one() -> None:
     points = np.ones((3, 2), dtype=np.float32)
-    cloud = Cloud(points, np.array([0.1, 0.2, 0.7], dtype=np.float32), [0, 0.5, 1])
+    cloud = DiscreteMeasure(points, np.array([0.1, 0.2, 0.7], dtype=np.float32), [0, 0.5, 1])
     points[0, 0] = 9
     assert cloud.points.tolist() == [[1.0, 1.0]] * 3
     assert cloud.points.dtype == cloud.weights.dtype == torch.float64
@@ -175,15 +177,15 @@ def test_a_cloud_is_a_copy_in_double_precision_with_weights_of_sum_one() -> None
     assert cloud.positions.dtype == torch.float64
     assert (len(cloud), cloud.d) == (3, 2)
     assert cloud.radius == pytest.approx(math.sqrt(2))
-    assert Cloud(points).weights.tolist() == [1 / 3] * 3
+    assert DiscreteMeasure(points).weights.tolist() == [1 / 3] * 3
     assert cloud.to_dict()["positions"] == [0.0, 0.5, 1.0]
-    assert Cloud(points).to_dict()["positions"] is None
+    assert DiscreteMeasure(points).to_dict()["positions"] is None
     with pytest.raises(FrozenInstanceError):
         cloud.points = torch.zeros(1, 1)  # type: ignore[misc]
 
 
 def test_points_without_weight_are_left_out() -> None:
-    cloud = Cloud([[1.0], [2.0], [3.0]], [0.5, 0.0, 0.5], [0.0, 0.1, 1.0])
+    cloud = DiscreteMeasure([[1.0], [2.0], [3.0]], [0.5, 0.0, 0.5], [0.0, 0.1, 1.0])
     assert cloud.points.tolist() == [[1.0], [3.0]]
     assert cloud.weights.tolist() == [0.5, 0.5]
     assert cloud.to_dict()["positions"] == [0.0, 1.0]
@@ -212,25 +214,33 @@ def test_points_without_weight_are_left_out() -> None:
 )
 def test_bad_clouds_are_refused_in_one_line(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        Cloud(*arguments)
+        DiscreteMeasure(*arguments)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("mu", "nu", "message"),
     [
-        (Cloud([[1.0]]), Cloud([[1.0, 2.0]]), "both clouds must have points of the same d, got 1 and 2"),
-        (Cloud([[1.0]], None, [1.0]), Cloud([[1.0]]), "or neither, got them for the first only"),
-        (Cloud([[1.0]]), Cloud([[1.0]], None, [1.0]), "or neither, got them for the second only"),
-        (Cloud([[1.0]], None, [1.0]), Cloud([[1.0]], None, [0.9]), "got 0 and 1 at 0.9: mass does not move along"),
         (
-            Cloud([[1.0], [2.0]], [0.4, 0.6], [0, 1]),
-            Cloud([[1.0], [2.0]], [0.5, 0.5], [0, 1]),
+            DiscreteMeasure([[1.0]]),
+            DiscreteMeasure([[1.0, 2.0]]),
+            "both clouds must have points of the same d, got 1 and 2",
+        ),
+        (DiscreteMeasure([[1.0]], None, [1.0]), DiscreteMeasure([[1.0]]), "or neither, got them for the first only"),
+        (DiscreteMeasure([[1.0]]), DiscreteMeasure([[1.0]], None, [1.0]), "or neither, got them for the second only"),
+        (
+            DiscreteMeasure([[1.0]], None, [1.0]),
+            DiscreteMeasure([[1.0]], None, [0.9]),
+            "got 0 and 1 at 0.9: mass does not move along",
+        ),
+        (
+            DiscreteMeasure([[1.0], [2.0]], [0.4, 0.6], [0, 1]),
+            DiscreteMeasure([[1.0], [2.0]], [0.5, 0.5], [0, 1]),
             "the same mass at each position, got 0.4 and 0.5 at 0:",
         ),
     ],
 )
-def test_clouds_that_cannot_be_compared(mu: Cloud, nu: Cloud, message: str) -> None:
+def test_clouds_that_cannot_be_compared(mu: DiscreteMeasure, nu: DiscreteMeasure, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         wasserstein(mu, nu)
     assert "\n" not in str(caught.value)
@@ -238,7 +248,9 @@ def test_clouds_that_cannot_be_compared(mu: Cloud, nu: Cloud, message: str) -> N
 
 @pytest.mark.parametrize(("mu", "nu", "name"), [(torch.ones(2, 3), drawn(0, 2), "mu"), (drawn(0, 2), [[1.0]], "nu")])
 def test_points_must_be_made_a_cloud(mu: Any, nu: Any, name: str) -> None:
-    with pytest.raises(InputError, match=rf"{name} must be a Cloud, got (Tensor|list): use Cloud\(X\)"):
+    with pytest.raises(
+        InputError, match=rf"{name} must be a DiscreteMeasure, got (Tensor|list): use DiscreteMeasure\(X\)"
+    ):
         wasserstein(mu, nu)
 
 
@@ -258,10 +270,10 @@ def test_the_first_import_of_the_solver_is_quiet(tmp_path: Path) -> None:
     """As in a new environment, where its files are not compiled yet, and with warnings as errors."""
     lines = (
         "import sys, warnings",
-        "from wordsway import Cloud, wasserstein",
+        "from wordsway import DiscreteMeasure, wasserstein",
         f"sys.pycache_prefix = {str(tmp_path)!r}",
         "warnings.simplefilter('error')",
-        "print(wasserstein(Cloud([[0.0], [1.0]]), Cloud([[1.0], [3.0]])).value)",
+        "print(wasserstein(DiscreteMeasure([[0.0], [1.0]]), DiscreteMeasure([[1.0], [3.0]])).value)",
     )
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from wordsway import show
+from wordsway import report
 from wordsway.cli.generalize import Plan
 
 
@@ -29,7 +29,7 @@ def _print(console: Console, plan: Plan, records: list[dict[str, Any]]) -> None:
     console.print(f"{title}, radius {plan.radius:.4g}", style="bold")
     console.print()
     headings = ("seed", "training", "loss", "penalty", "gamma", "error", "(2-gamma)^2", "F", "S")
-    table = show.plain_table(headings, right=(0, 3, 4, 5, 6, 7, 8))
+    table = report.plain_table(headings, right=(0, 3, 4, 5, 6, 7, 8))
     for record in records:
         aligned = record["alignment_retrained" if record["training"] == "re-trained" else "alignment_fine_tuned"]
         numbers = (record[name] for name in ("gamma", "error", "bound"))

@@ -92,14 +92,14 @@ def _print_json(curve: Curve, on: str) -> None:
 def _print(curves: list[Curve], on: str) -> None:
     from rich.console import Console
 
-    from wordsway import show
+    from wordsway import report
 
     console = Console(highlight=False)
     console.print(f"word sensitivity against the length of the context, on {on}", style="bold")
     console.print()
-    table = show.plain_table(["n", *(curve.name for curve in curves)], right=tuple(range(1 + len(curves))))
+    table = report.plain_table(["n", *(curve.name for curve in curves)], right=tuple(range(1 + len(curves))))
     for place, n in enumerate(curves[0].lengths):
-        table.add_row(str(n), *(show.spread(curve.values[place]) for curve in curves))
+        table.add_row(str(n), *(report.spread(curve.values[place]) for curve in curves))
     if len(curves[0].lengths) > 1:
         table.add_row("exponent", *("-" if curve.exponent is None else f"{curve.exponent:.2f}" for curve in curves))
     console.print(table)

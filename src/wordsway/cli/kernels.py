@@ -139,13 +139,13 @@ def _tell(title: str, columns: tuple[str, ...], records: Iterator[dict[str, Any]
         return
     from rich.console import Console
 
-    from wordsway import show
+    from wordsway import report
 
     console = Console(highlight=False)
     console.print(title, style="bold")
     console.print()
     headings = [name.replace("_", " ") for name in columns]
-    table = show.plain_table(headings, right=tuple(range(len(columns))))
+    table = report.plain_table(headings, right=tuple(range(len(columns))))
     try:
         for record in records:
             table.add_row(*(_cell(record[name]) for name in columns))

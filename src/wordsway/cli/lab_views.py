@@ -11,16 +11,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from wordsway import show
+from wordsway import report
 from wordsway.errors import InputError, nearest
-from wordsway.lab.executors import Place
-from wordsway.lab.experiment import SCALES, VERDICTS, Scope
-from wordsway.lab.figures import all_figures
-from wordsway.lab.plan import Plan
-from wordsway.lab.report import Answer
-from wordsway.lab.runner import Tally
-from wordsway.lab.store import DONE, STATES, Row, Store
+from wordsway.experiments.executors import Backend
+from wordsway.experiments.experiment import SCALES, VERDICTS, RunConfig
+from wordsway.experiments.plan import Plan
+from wordsway.experiments.runner import RunSummary
+from wordsway.experiments.store import DONE, STATES, Row, Store
+from wordsway.figures import all_figures
 from wordsway.memory import human
+from wordsway.report.results import FigureResult
 
 _COLOURS = {True: "green", False: "bold red", None: "yellow"}
 _LISTED = 20  # problems that are listed; the rest is counted
@@ -41,7 +41,7 @@ def duration(seconds: float) -> str:
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def plan_line(plan: Plan, place: Place) -> str:
+def plan_line(plan: Plan, place: Backend) -> str:
     """One line before a run: how much there is to do, and where."""
     asked, missing = len(plan.asked), len(plan.missing)
     if not missing:
@@ -84,7 +84,7 @@ def print_plan(plan: Plan, workers: int, as_json: bool) -> None:
             print(json.dumps(row), flush=True)
         return
     console = _console()
-    table = show.plain_table(("experiment", "trials", "stored", "to run", "one core", "memory a trial", "sizes"))
+    table = report.plain_table(("experiment", "trials", "stored", "to run", "one core", "memory a trial", "sizes"))
     for row, part in zip(rows, plan.parts, strict=True):
         estimate = part.estimate
         cost = ("?", "?") if estimate is None else (duration(estimate.seconds), human(estimate.memory))
@@ -99,7 +99,7 @@ def print_plan(plan: Plan, workers: int, as_json: bool) -> None:
         console.print(f"\nabout {time} on {_workers(workers)}; nothing was run", style="bold")
 
 
-def print_answers(answers: Sequence[Answer], tally: Tally, page: Path, as_json: bool) -> None:
+def print_answers(answers: Sequence[FigureResult], tally: RunSummary, page: Path, as_json: bool) -> None:
     """The verdict of each figure, and where the page is."""
     if as_json:
         for found in answers:
@@ -130,7 +130,7 @@ def print_answers(answers: Sequence[Answer], tally: Tally, page: Path, as_json: 
     console.print(Text(f"{tally.done} trials run, {tally.before + tally.elsewhere} were stored; the page is {page}"))
 
 
-def trouble(answers: Sequence[Answer], tally: Tally) -> str | None:
+def trouble(answers: Sequence[FigureResult], tally: RunSummary) -> str | None:
     """One line that says what went wrong, if anything did."""
     parts = []
     if tally.failed or tally.died:
@@ -145,9 +145,9 @@ def trouble(answers: Sequence[Answer], tally: Tally) -> str | None:
 
 def print_figures(as_json: bool) -> None:
     """The figures there are."""
-    table = show.plain_table(("figure", "what it shows", *SCALES), right=(2, 3))
+    table = report.plain_table(("figure", "what it shows", *SCALES), right=(2, 3))
     for figure in all_figures().values():
-        counts = {scale: len(figure.asked(Scope(scale))) for scale in SCALES}
+        counts = {scale: len(figure.asked(RunConfig(scale))) for scale in SCALES}
         table.add_row(figure.name, figure.title, *(str(counts[scale]) for scale in SCALES))
         if as_json:
             row = {"name": figure.name, "title": figure.title, "about": figure.about, "trials": counts}
@@ -169,7 +169,7 @@ def print_results(store: Store, names: Sequence[str], as_json: bool) -> None:
             print(json.dumps(line), flush=True)
         return
     headings = ("experiment", "version", *STATES, "computed for")
-    table = show.plain_table(headings, right=range(1, len(headings)))
+    table = report.plain_table(headings, right=range(1, len(headings)))
     for line in lines:
         cells = (str(line[name]) for name in ("version", *STATES))
         table.add_row(str(line["experiment"]), *cells, duration(line["seconds"]))

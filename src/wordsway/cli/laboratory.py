@@ -11,7 +11,7 @@ import typer
 from wordsway.cli.interrupt import interruptible
 
 if TYPE_CHECKING:
-    from wordsway.lab.executors import Place
+    from wordsway.experiments.executors import Backend
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="[FIGURE]...", help="all figures if none is named")]
 Out = Annotated[str, typer.Option("--out", metavar="DIR", help="folder of the store, the figures and the page")]
@@ -59,24 +59,24 @@ def reproduce(
     Trials that are stored are not run again: an interrupted run goes on with the same command.
     """
     from wordsway.cli import lab_views as views
-    from wordsway.lab import executors
-    from wordsway.lab.experiment import Scope
-    from wordsway.lab.figures import all_figures, figures_named
-    from wordsway.lab.plan import make_plan
-    from wordsway.lab.report import STORE, answer, check_folder, uses_model, write_figure, write_page
-    from wordsway.lab.runner import carry_out
-    from wordsway.lab.store import Store
-    from wordsway.show.figures import style
+    from wordsway.experiments import executors
+    from wordsway.experiments.experiment import RunConfig
+    from wordsway.experiments.plan import make_plan
+    from wordsway.experiments.runner import carry_out
+    from wordsway.experiments.store import Store
+    from wordsway.figures import all_figures, figures_named
+    from wordsway.figures._style import style
+    from wordsway.report.results import STORE, answer, check_folder, uses_model, write_figure, write_page
 
     chosen = figures_named(names or ())
-    scope = Scope(scale, model, trials, seed)
+    scope = RunConfig(scale, model, trials, seed)
     if dask is not None and dry_run:
         raise typer.BadParameter("--dask and --dry-run exclude each other: a dry run estimates for this machine")
     if dask is not None and workers is not None:
         raise typer.BadParameter("--workers and --dask exclude each other: a cluster has its own workers")
     if model is not None and (apart := [one.name for one in chosen if not uses_model(one, scope)]):
         print(f"{', '.join(apart)}: no model is part of it, --model changes nothing there", file=sys.stderr)
-    place: Place = executors.local(workers)
+    place: Backend = executors.local(workers)
     folder = check_folder(out, make=False)
     with ExitStack() as stack:
         if dry_run:
@@ -123,8 +123,8 @@ def _results(context: typer.Context, out: Out = "results", as_json: Json = False
 def show_results(names: Names = None, out: Out = "results", as_json: Json = False) -> None:
     """Count the stored trials of each figure, and list those that failed."""
     from wordsway.cli.lab_views import print_results
-    from wordsway.lab.report import STORE, check_folder
-    from wordsway.lab.store import Store
+    from wordsway.experiments.store import Store
+    from wordsway.report.results import STORE, check_folder
 
     with Store(check_folder(out, make=False) / STORE, readonly=True) as store:
         print_results(store, names or (), as_json)
@@ -137,9 +137,9 @@ def export(
 ) -> None:
     """Write the stored trials as tidy rows: one a trial, with parameters, record, cost and versions."""
     from wordsway.cli.lab_views import check_stored
-    from wordsway.lab.export import export as write
-    from wordsway.lab.report import STORE, check_folder
-    from wordsway.lab.store import DONE, STATES, Store
+    from wordsway.experiments.store import DONE, STATES, Store
+    from wordsway.report.export import export as write
+    from wordsway.report.results import STORE, check_folder
 
     with Store(check_folder(out, make=False) / STORE, readonly=True) as store:
         check_stored(names or (), store.experiments())

@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.console import Console
 
-from wordsway import show
+from wordsway import report
 from wordsway.cli.lipschitz import Plan
-from wordsway.lab.claims import curves, power_law
+from wordsway.experiments.claims import curves, power_law
 
 
 def print_constants(plan: Plan, records: Iterable[dict[str, Any]]) -> None:
@@ -29,7 +29,7 @@ def _print(console: Console, plan: Plan, records: list[dict[str, Any]]) -> None:
     console.print(f"{plan.model.name}{mask}, {plan.data}, local Lipschitz constants of attention", style="bold")
     console.print()
     headings = ("layer", "n", "constant", "+-", "residual", "products", "lower", "upper")
-    table = show.plain_table(headings, right=tuple(range(len(headings))))
+    table = report.plain_table(headings, right=tuple(range(len(headings))))
     rows = [_row(layer, n, members) for (layer, n), members in curves(records, "layer", "n").items()]
     for row in rows:
         table.add_row(*row)

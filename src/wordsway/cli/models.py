@@ -90,10 +90,10 @@ def _print(entries: list[Entry]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from wordsway import show
+    from wordsway import report
 
     console = Console(highlight=False)
-    table = show.plain_table(("model", "what it is", "kind", "installed"))
+    table = report.plain_table(("model", "what it is", "kind", "installed"))
     table.columns[0].no_wrap = True
     *offline, other = entries
     for entry in offline:

@@ -87,19 +87,19 @@ def _print(found: Swaps) -> None:
     from rich.console import Console
     from rich.text import Text as Line
 
-    from wordsway import show
+    from wordsway import report
     from wordsway.cli.text_views import kind_of, said_on, visible
 
     console = Console(highlight=False)
     where = f'word {found.word.position} "{visible(found.word.text)}" replaced'
     console.print(Line(f"{found.model}, {where}; measured on {said_on(found.on)}", "bold"))
     console.print()
-    table = show.plain_table(("rank", "word", "", "sensitivity"), right=(0, 3))
+    table = report.plain_table(("rank", "word", "", "sensitivity"), right=(0, 3))
     for column in (0, 1, 3):
         table.columns[column].no_wrap = True
     for rank, swap in enumerate(found.swaps, 1):
-        bar = show.Bar(swap.value, None, found.swaps[0].value)
-        table.add_row(str(rank), Line(visible(swap.word)), bar, show.number(swap.value))
+        bar = report.Bar(swap.value, None, found.swaps[0].value)
+        table.add_row(str(rank), Line(visible(swap.word)), bar, report.number(swap.value))
     console.print(table)
     console.print()
     console.print(Line(visible(" ".join(found.swaps[0].text.split())), "bold"))

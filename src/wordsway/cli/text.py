@@ -13,7 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from wordsway.cli.read_texts import Line
-    from wordsway.lab.texts import Options
+    from wordsway.experiments.texts import Options
 
 Text = Annotated[str | None, typer.Argument(metavar="TEXT", help="the text, in quotes; or use --input")]
 Model = Annotated[
@@ -117,7 +117,7 @@ def resolve(
     from wordsway.cli.plan import check_choice
     from wordsway.contexts import check_size
     from wordsway.errors import InputError
-    from wordsway.lab.texts import Options
+    from wordsway.experiments.texts import Options
     from wordsway.models import load
     from wordsway.models.outputs import output_named
     from wordsway.models.profile import MODES
@@ -168,7 +168,7 @@ def _check_page(html: str) -> Path:
 
 
 def _one(plan: Plan, text: str, page: Path | None, layers: bool, as_json: bool) -> None:
-    from wordsway.lab.texts import plain
+    from wordsway.experiments.texts import plain
 
     found = plain(plan.options.measure(plan.model, text, progress=sys.stderr.isatty()))
     if page is not None:  # first, so that it is whole where nobody reads what is printed
@@ -188,9 +188,9 @@ def _one(plan: Plan, text: str, page: Path | None, layers: bool, as_json: bool) 
 def _many(plan: Plan, lines: list[Line], file: str, out: str, as_json: bool) -> None:
     from wordsway.cli.text_views import print_one_of_many, print_title, print_total
     from wordsway.errors import one_line
-    from wordsway.lab.report import STORE, check_folder
-    from wordsway.lab.store import Store
-    from wordsway.lab.texts import Profiled, profile_texts
+    from wordsway.experiments.store import Store
+    from wordsway.experiments.texts import Profiled, profile_texts
+    from wordsway.report.results import STORE, check_folder
 
     stored, refused = 0, 0
     if not as_json:

@@ -12,12 +12,12 @@ from tqdm import tqdm
 
 from wordsway.cli.text_views import kind_of, said_on
 from wordsway.errors import InputError
-from wordsway.lab.report import replace_file
-from wordsway.lab.texts import Profiled
+from wordsway.experiments.texts import Profiled
 from wordsway.models import words
 from wordsway.models.heat import pieces
-from wordsway.show.terminal import number
-from wordsway.show.text import Replacements, WordRow, text_page
+from wordsway.report.results import replace_file
+from wordsway.report.terminal import number
+from wordsway.report.text_page import Replacements, WordRow, text_page
 
 if TYPE_CHECKING:
     from wordsway.cli.text import Plan

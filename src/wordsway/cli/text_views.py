@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from wordsway import show
-from wordsway.lab.texts import Profiled
+from wordsway import report
+from wordsway.experiments.texts import Profiled
 from wordsway.models.heat import Piece, pieces
 
 if TYPE_CHECKING:
@@ -109,14 +109,14 @@ def _print_words(console: Console, found: Profiled) -> None:
     console.print(strip(made, colours, console.options.ascii_only))
     console.print()
     best = max(found.records, key=lambda record: record["sensitivity"])
-    table = show.plain_table(("position", "word", "tokens", "", "sensitivity"), right=(0, 2, 4))
+    table = report.plain_table(("position", "word", "tokens", "", "sensitivity"), right=(0, 2, 4))
     table.columns[1].no_wrap, table.columns[1].max_width = True, 24
     for column in (0, 2, 4):
         table.columns[column].no_wrap = True
     for record in found.records:
-        bar = show.Bar(record["sensitivity"], None, best["sensitivity"])
+        bar = report.Bar(record["sensitivity"], None, best["sensitivity"])
         table.add_row(
-            *_cells(record), bar, show.number(record["sensitivity"]), style="bold" if record is best else None
+            *_cells(record), bar, report.number(record["sensitivity"]), style="bold" if record is best else None
         )
     console.print(table)
     console.print()
@@ -133,5 +133,5 @@ def _cells(record: dict[str, Any]) -> tuple[Text, Text, Text]:
 
 def _most(best: dict[str, Any]) -> str:
     place = "special token" if best["position"] is None else f"word {best['position']}"
-    value, radius = show.number(best["sensitivity"]), show.number(best["radius"])
+    value, radius = report.number(best["sensitivity"]), report.number(best["radius"])
     return f'{place} "{visible(best["word"])}" moves the model most: {value} within radius {radius}'

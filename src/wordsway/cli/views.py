@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-from wordsway import show
+from wordsway import report
 from wordsway.cli.plan import Plan
 from wordsway.cli.trials import Record
 from wordsway.maps.catalogue import MAPS, PAPER
@@ -47,7 +47,7 @@ def print_maps(as_json: bool) -> None:
             print(json.dumps(row), flush=True)
     else:
         console = Console(highlight=False)
-        console.print(show.map_table(rows))
+        console.print(report.map_table(rows))
         console.print("\nX is a context (n x d), phi the --activation, k the --width, L the --depth.")
         console.print(f"Equations and sections: {PAPER}.", style="bright_black")
 
@@ -65,7 +65,7 @@ def _print_words(console: Console, plan: Plan, records: list[Record]) -> None:
     console.print()
     if plan.trials > 1:
         console.print(f"seed {records[0]['seed']}")
-    console.print(show.word_bars(values, None if None in bounds else bounds))
+    console.print(report.word_bars(values, None if None in bounds else bounds))
 
 
 def _print_summary(console: Console, plan: Plan, finished: list[list[Record]]) -> None:
@@ -78,11 +78,11 @@ def _print_summary(console: Console, plan: Plan, finished: list[list[Record]]) -
         status = "converged" if all(record["status"] == "converged" for record in records) else "step limit"
         rows.append({**best, "trial": trial, "ceiling": ceiling, "status": status})
     console.print()
-    console.print(show.trial_table(rows, console.width))
+    console.print(report.trial_table(rows, console.width))
     console.print()
     what = "largest of all words" if plan.word is None else "sensitivity"
     count = "1 trial" if len(rows) == 1 else f"mean and standard deviation of {len(rows)} trials"
-    console.print(f"{what} {show.spread([row['sensitivity'] for row in rows])} ({count})", style="bold")
+    console.print(f"{what} {report.spread([row['sensitivity'] for row in rows])} ({count})", style="bold")
     console.print(_kinds(rows[0]), style="bright_black")
 
 

@@ -6,6 +6,6 @@ room needs to know which of the two kinds it holds.
 
 from wordsway.gaussian.dense import DenseGaussian
 from wordsway.gaussian.interface import GaussianMatrix, NormBound
-from wordsway.gaussian.revealed import RevealedGaussian
+from wordsway.gaussian.revealed import LazyGaussian
 
-__all__ = ["DenseGaussian", "GaussianMatrix", "NormBound", "RevealedGaussian"]
+__all__ = ["DenseGaussian", "GaussianMatrix", "LazyGaussian", "NormBound"]

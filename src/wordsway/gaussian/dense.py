@@ -25,7 +25,7 @@ class DenseGaussian:
     """A stored matrix of independent N(0, scale^2) entries.
 
     Drawing takes rows x cols normal numbers and as much memory; a product takes 2 rows x cols operations a question.
-    Use `RevealedGaussian` where the matrix does not fit or few questions are asked.
+    Use `LazyGaussian` where the matrix does not fit or few questions are asked.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class DenseGaussian:
         self._scale: float | None = check_scale(scale)
         generator = own_generator(seed)
         size = rows * cols * check_dtype(dtype).itemsize
-        memory.require(size, f"a dense {rows} x {cols} {dtype} matrix", "use RevealedGaussian or a smaller size")
+        memory.require(size, f"a dense {rows} x {cols} {dtype} matrix", "use LazyGaussian or a smaller size")
         self._entries = empty(rows, cols, dtype)
         draw_normal(self._entries, scale, generator)
 

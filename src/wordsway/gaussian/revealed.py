@@ -17,7 +17,7 @@ from wordsway.gaussian.oracle import Oracle
 from wordsway.gaussian.product import multiply
 
 
-class RevealedGaussian:
+class LazyGaussian:
     """A matrix G of independent N(0, scale^2) entries that exists only as far as it was asked.
 
     Asking changes its state: a question in a new direction draws fresh numbers and is remembered with its answer, and
@@ -72,8 +72,8 @@ class RevealedGaussian:
         self._inputs = slice(0, cols)  # the part of a question that this view lets vary; the rest is zero
         self._outputs = slice(0, rows)  # the part of an answer that it shows
 
-    def _view(self, side: int, inputs: slice, outputs: slice) -> "RevealedGaussian":
-        made = RevealedGaussian.__new__(RevealedGaussian)
+    def _view(self, side: int, inputs: slice, outputs: slice) -> "LazyGaussian":
+        made = LazyGaussian.__new__(LazyGaussian)
         made._oracle = self._oracle
         made._side, made._inputs, made._outputs = side, inputs, outputs
         return made
@@ -81,7 +81,7 @@ class RevealedGaussian:
     def __repr__(self) -> str:
         rows, cols = self.shape
         asked = tuple(ledger.count for ledger in self._oracle.ledgers)
-        return f"RevealedGaussian({rows} x {cols}, scale={self.scale}, {self.dtype}, known directions {asked})"
+        return f"LazyGaussian({rows} x {cols}, scale={self.scale}, {self.dtype}, known directions {asked})"
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -112,11 +112,11 @@ class RevealedGaussian:
         return answers[0] if questions.ndim == 1 else answers.mT
 
     @property
-    def T(self) -> "RevealedGaussian":
+    def T(self) -> "LazyGaussian":
         """The transpose, as a view on the same memory."""
         return self._view(1 - self._side, self._outputs, self._inputs)
 
-    def columns(self, start: int, stop: int) -> "RevealedGaussian":
+    def columns(self, start: int, stop: int) -> "LazyGaussian":
         """Columns start, ..., stop - 1, as a view on the same memory.
 
         Its questions are padded with zeros to the full width before they are remembered, so a question to a narrow

@@ -18,7 +18,7 @@ from wordsway.maps import FeatureMap, respond
 from wordsway.memory import Meter
 from wordsway.seeds import generator
 from wordsway.sensitivity.records import Cost, status
-from wordsway.sensitivity.search import Effort, maximise
+from wordsway.sensitivity.search import SearchBudget, maximise
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,9 @@ def prediction_gap(
             slopes = np.zeros_like(point[:, 0, 0]) if slope is None else slope.numpy()
             return np.abs(gap)[:, None], (np.sign(gap)[:, None] * slopes)[:, None, None]
 
-        found = maximise(objective, _starts(functional, context.to(like), seed), r, Effort(power=3, sift=8, polish=24))
+        found = maximise(
+            objective, _starts(functional, context.to(like), seed), r, SearchBudget(power=3, sift=8, polish=24)
+        )
         bound = response.ceiling(r, "quick")
     ceiling = None
     if bound is not None and lambda_min > 0:

@@ -20,10 +20,10 @@ from wordsway.maps import FeatureMap, Response, respond
 from wordsway.memory import Meter
 from wordsway.seeds import generator
 from wordsway.sensitivity.records import Cost, status
-from wordsway.sensitivity.search import Effort, maximise
+from wordsway.sensitivity.search import SearchBudget, maximise
 
-_SMOOTH = Effort(power=0, sift=8, keep=3, polish=60, tolerance=1e-6)
-_KINKED = Effort(power=0, sift=12, keep=3, polish=20, anneal=60, tolerance=1e-6)
+_SMOOTH = SearchBudget(power=0, sift=8, keep=3, polish=60, tolerance=1e-6)
+_KINKED = SearchBudget(power=0, sift=12, keep=3, polish=20, anneal=60, tolerance=1e-6)
 _FLOOR = 1e-2  # added to losses, so that "relative to its value" means something near 0
 
 
@@ -117,7 +117,7 @@ def one_word_generalization(
     trainings: Sequence[str] = TRAININGS,
     radius: float | None = None,
     seed: int = 0,
-    effort: Effort | None = None,
+    effort: SearchBudget | None = None,
 ) -> list[Generalization]:
     """Train on contexts, then on (X, y), and change one word of X so that the loss on (X^i(Delta), -y) gets small.
 
@@ -141,7 +141,7 @@ def one_word_generalization(
         How far the word may move; sqrt(d) if left out.
     seed : int
         Seed of the starts of the search.
-    effort : Effort, optional
+    effort : SearchBudget, optional
         How hard to search.
 
     Returns
@@ -193,7 +193,7 @@ class Simulation:
         self.several = functionals(self.response, [vector.reshape(found.shape) for vector in vectors])
 
     def search(
-        self, problems: Sequence[Problem], radius: float, seed: int, effort: Effort | None
+        self, problems: Sequence[Problem], radius: float, seed: int, effort: SearchBudget | None
     ) -> list[tuple[Tensor, float, bool, int]]:
         """The best Delta of each problem, its loss, whether the search converged, and how many evaluations it took."""
         losses = Losses(self.several, problems, self.label, self.before)

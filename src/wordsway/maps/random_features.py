@@ -18,7 +18,7 @@ from wordsway.activations import Activation
 from wordsway.activations import activation as named
 from wordsway.contexts import as_context, check_readable, check_size
 from wordsway.errors import InputError
-from wordsway.gaussian import DenseGaussian, GaussianMatrix, RevealedGaussian
+from wordsway.gaussian import DenseGaussian, GaussianMatrix, LazyGaussian
 from wordsway.maps.arrays import as_tensor
 from wordsway.maps.layers import LayeredResponse
 from wordsway.maps.response import Response, StackedResponse, check_position
@@ -187,13 +187,13 @@ def _require(k: int, depth: int) -> None:
 
 def _draw(inputs: int, k: int, depth: int, beta: float, seed: int, dtype: torch.dtype) -> list[GaussianMatrix]:
     """Layers to be revealed; `inputs` is what the first one reads of the context."""
-    first = RevealedGaussian(k, inputs, math.sqrt(beta / inputs), derive(seed, "layer 1"), dtype)
+    first = LazyGaussian(k, inputs, math.sqrt(beta / inputs), derive(seed, "layer 1"), dtype)
     return [first, *_deeper(k, depth, beta, seed, dtype)]
 
 
 def _deeper(k: int, depth: int, beta: float, seed: int, dtype: torch.dtype) -> list[GaussianMatrix]:
     seeds = [derive(seed, f"layer {layer}") for layer in range(2, depth + 1)]
-    return [RevealedGaussian(k, k, math.sqrt(beta / k), s, dtype) for s in seeds]
+    return [LazyGaussian(k, k, math.sqrt(beta / k), s, dtype) for s in seeds]
 
 
 def _stored(weights: Sequence[Any], inputs: int, depth: int, k: int | None) -> list[GaussianMatrix]:
@@ -252,7 +252,7 @@ def random_feature_response(
     width = n * d if k is None else check_size(k, "k")
     _require(width, layers)
     scale = math.sqrt(beta / (n * d))
-    block = RevealedGaussian(width, len(words) * d, scale, derive(seed, "layer 1"), context.dtype)
+    block = LazyGaussian(width, len(words) * d, scale, derive(seed, "layer 1"), context.dtype)
     moving = context[list(words)]  # m d
     lengths = torch.linalg.vector_norm(context, dim=1)  # n
     lengths[list(words)] = 0.0

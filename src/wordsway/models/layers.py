@@ -18,14 +18,14 @@ from wordsway.models.profile import check_length
 from wordsway.models.skeleton import skeleton
 from wordsway.models.words import Text, Word
 from wordsway.seeds import generator
-from wordsway.sensitivity import Effort, Sensitivity, word_sensitivity
+from wordsway.sensitivity import SearchBudget, Sensitivity, word_sensitivity
 from wordsway.smoothness.heads import factors
 
 if TYPE_CHECKING:
     from wordsway.models.model import Model
 
 DRAWS = 8
-_THRIFTY = Effort(power=3, sift=4, keep=1, polish=20, tolerance=1e-4)
+_THRIFTY = SearchBudget(power=3, sift=4, keep=1, polish=20, tolerance=1e-4)
 
 
 @dataclass(frozen=True, eq=False)

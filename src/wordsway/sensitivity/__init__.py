@@ -7,13 +7,13 @@ from wordsway.sensitivity.measure import (
     word_sensitivity,
 )
 from wordsway.sensitivity.records import Cost, Profile, Sensitivity, VocabularySensitivity
-from wordsway.sensitivity.search import Effort, Found, maximise
+from wordsway.sensitivity.search import Found, SearchBudget, maximise
 
 __all__ = [
     "Cost",
-    "Effort",
     "Found",
     "Profile",
+    "SearchBudget",
     "Sensitivity",
     "VocabularySensitivity",
     "maximise",

@@ -18,13 +18,13 @@ from wordsway.maps.response import check_effort, check_position
 from wordsway.memory import Meter
 from wordsway.seeds import generator
 from wordsway.sensitivity.records import Cost, Profile, Sensitivity, VocabularySensitivity, status
-from wordsway.sensitivity.search import Array, Effort, Found, maximise
+from wordsway.sensitivity.search import Array, Found, SearchBudget, maximise
 
 _WITNESS = "lower bound with a witness"
 _EXACT = "exact over the given embeddings"
 _STARTS = 10
-_THRIFTY = Effort(power=3, sift=0, keep=1, polish=28, tolerance=1e-4)
-_KINKED = Effort(power=3, sift=4, polish=0, anneal=44)
+_THRIFTY = SearchBudget(power=3, sift=0, keep=1, polish=28, tolerance=1e-4)
+_KINKED = SearchBudget(power=3, sift=4, polish=0, anneal=44)
 _BATCH = 2**21  # entries of a (starts, words, n) array: what is kept in cache-friendly reach
 
 
@@ -37,7 +37,7 @@ def word_sensitivity(
     together: bool = False,
     ceiling: str | None = "quick",
     seed: int = 0,
-    effort: Effort | None = None,
+    effort: SearchBudget | None = None,
 ) -> Sensitivity:
     """Word sensitivity of a map at a context, with a witness below it and a certificate above it.
 
@@ -57,7 +57,7 @@ def word_sensitivity(
         How hard to work on the upper bound; None leaves it out.
     seed : int
         Seed of the random starts of the search.
-    effort : Effort, optional
+    effort : SearchBudget, optional
         How hard to search.
 
     Notes
@@ -81,7 +81,7 @@ def response_sensitivity(
     *,
     ceiling: str | None = "quick",
     seed: int = 0,
-    effort: Effort | None = None,
+    effort: SearchBudget | None = None,
 ) -> Sensitivity:
     """Word sensitivity along one response, for example that of `random_feature_response`.
 
@@ -117,7 +117,7 @@ def sensitivity_profile(
     *,
     ceiling: str | None = "quick",
     seed: int = 0,
-    effort: Effort | None = None,
+    effort: SearchBudget | None = None,
     progress: bool = False,
 ) -> Profile:
     """Word sensitivity of each word on its own; all words of the context unless some are named.
@@ -211,7 +211,7 @@ def _groups(positions: list[int], n: int) -> Iterator[tuple[int, ...]]:
         yield tuple(positions[start : start + size])
 
 
-def _search(response: Response, radius: float, seed: int, effort: Effort | None) -> Found:
+def _search(response: Response, radius: float, seed: int, effort: SearchBudget | None) -> Found:
     """Maximise the relative change over the ball, from random starts and the response's own guesses."""
     hint = _KINKED if getattr(response, "kinked", False) else None
     hint = _THRIFTY if getattr(response, "thrifty", False) else hint

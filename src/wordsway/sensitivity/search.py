@@ -20,7 +20,7 @@ Escape: TypeAlias = Callable[[Array], Array | None]
 
 
 @dataclass(frozen=True)
-class Effort:
+class SearchBudget:
     """How hard to search: power steps and `sift` quasi-Newton steps for every start, then `polish` for the `keep` best.
 
     A quarter of the starts is kept where that is more. A start is done when its quadratic model promises a gain below
@@ -66,7 +66,7 @@ def maximise(
     objective: Objective,
     starts: Array,
     radius: float,
-    effort: Effort | None = None,
+    effort: SearchBudget | None = None,
     escape: Escape | None = None,
     inside: bool = False,
 ) -> Found:
@@ -85,15 +85,17 @@ def maximise(
         Directions to start from; their length does not matter, unless `inside`.
     radius : float
         Radius of the balls.
-    effort : Effort
+    effort : SearchBudget
     escape : callable, optional
         Points (B', G, m, d) in other basins near given ones (best first); they are polished too.
     inside : bool
         Whether the starts are points of the ball, rather than directions to its edge.
     """
-    effort = Effort() if effort is None else effort
-    if not isinstance(effort, Effort):
-        raise InputError(f"effort must be an Effort or None, got {effort!r}: give Effort(polish=60), for example")
+    effort = SearchBudget() if effort is None else effort
+    if not isinstance(effort, SearchBudget):
+        raise InputError(
+            f"effort must be an SearchBudget or None, got {effort!r}: give SearchBudget(polish=60), for example"
+        )
     best = _Best(starts)
     point = _to_ball(starts, radius) if inside else _to_sphere(starts, radius)
     for _ in range(effort.power):
@@ -192,7 +194,7 @@ def _polish(
     best: _Best,
     point: Array,
     radius: float,
-    effort: Effort,
+    effort: SearchBudget,
     skip: npt.NDArray[np.bool_] | None = None,
 ) -> tuple[Array, npt.NDArray[np.bool_]]:
     """L-BFGS ascent of every (start, problem) at its own pace; returns the points, and which problems converged.

@@ -6,7 +6,7 @@ from wordsway.smoothness.field import mean_field
 from wordsway.smoothness.field_search import MeanFieldLipschitz, mean_field_lipschitz
 from wordsway.smoothness.jacobian import AttentionJacobian, AutogradJacobian, Jacobian, jacobian_of
 from wordsway.smoothness.measure import LocalLipschitz, local_lipschitz, local_lipschitz_many
-from wordsway.smoothness.measures import Cloud, Transport, wasserstein
+from wordsway.smoothness.measures import DiscreteMeasure, Transport, wasserstein
 
 __all__ = [
     "AdversarialContext",
@@ -14,7 +14,7 @@ __all__ = [
     "AutogradJacobian",
     "Bound",
     "Bounds",
-    "Cloud",
+    "DiscreteMeasure",
     "Jacobian",
     "LocalLipschitz",
     "MeanFieldLipschitz",

@@ -15,10 +15,10 @@ from torch import Tensor
 from wordsway.errors import InputError
 from wordsway.maps.attention import Attention
 from wordsway.smoothness.heads import Direction, exponential, norm, plain_attention
-from wordsway.smoothness.measures import Cloud, check_cloud
+from wordsway.smoothness.measures import DiscreteMeasure, check_cloud
 
 
-def mean_field(layer: Callable[[Tensor], Tensor], mu: Cloud) -> Cloud:
+def mean_field(layer: Callable[[Tensor], Tensor], mu: DiscreteMeasure) -> DiscreteMeasure:
     """Mean-field attention: F(mu) = (Gamma_mu)# mu, the image of every point with the weight it had.
 
         Gamma_mu(x) = sum_j w_j exp(<A x, y_j>) V y_j / sum_j w_j exp(<A x, y_j>),   A = K^T Q / sqrt(q)
@@ -32,12 +32,12 @@ def mean_field(layer: Callable[[Tensor], Tensor], mu: Cloud) -> Cloud:
     layer : Attention or RandomAttention
         With softmax scores and without rotary positions; heads, values, biases and output as they come. Whether it is
         causal does not matter: the mask is the cloud's, and a causal layer needs one.
-    mu : Cloud
+    mu : DiscreteMeasure
         m points of the layer's d.
 
     Returns
     -------
-    Cloud
+    DiscreteMeasure
         m points of the layer's output, with the weights and positions of `mu`.
 
     Notes
@@ -47,7 +47,9 @@ def mean_field(layer: Callable[[Tensor], Tensor], mu: Cloud) -> Cloud:
     attention = softmax_attention(layer)
     check_cloud(mu, "mu")
     if attention.causal and mu.positions is None:
-        raise InputError("a causal layer needs a cloud with positions, got none: give Cloud positions such as i / n")
+        raise InputError(
+            "a causal layer needs a cloud with positions, got none: give DiscreteMeasure positions such as i / n"
+        )
     attention.check(mu.points)
     queries, keys, values = attention.project(mu.points)  # H m q, H m q, H m v
     logs = mu.weights.log()
@@ -55,7 +57,7 @@ def mean_field(layer: Callable[[Tensor], Tensor], mu: Cloud) -> Cloud:
     rows = attention.join(attention.score.weights(scores, visible(mu.positions)) @ values)
     if attention.output_bias is not None:
         rows = rows + attention.output_bias.to(rows)
-    return Cloud(rows, mu.weights, mu.positions)
+    return DiscreteMeasure(rows, mu.weights, mu.positions)
 
 
 def visible(positions: Tensor | None) -> Tensor | None:

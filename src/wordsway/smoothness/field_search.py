@@ -27,7 +27,7 @@ from wordsway.smoothness.field import (
     visible,
 )
 from wordsway.smoothness.heads import Direction, attention_of, directions, factors, finite, norm, values
-from wordsway.smoothness.measures import Cloud, wasserstein
+from wordsway.smoothness.measures import DiscreteMeasure, wasserstein
 
 _LIGHTEST = -18.0  # log of the least weight
 _CLIMBED = 2  # random clouds of each size that are climbed from
@@ -44,7 +44,7 @@ class MeanFieldLipschitz:
     ----------
     value : float
         W2(F mu, F nu) / W2(mu, nu) at the witness, both distances exact: a lower bound.
-    mu, nu : Cloud
+    mu, nu : DiscreteMeasure
         The witness: two clouds in B_R.
     upper : float
         |V| (1 + 3 |A| R^2) exp(2 |A| R^2), twice that where masked; holds for every pair of clouds in B_R.
@@ -61,8 +61,8 @@ class MeanFieldLipschitz:
     """
 
     value: float
-    mu: Cloud
-    nu: Cloud
+    mu: DiscreteMeasure
+    nu: DiscreteMeasure
     upper: float
     lower: float | None
     two_point: float
@@ -176,8 +176,8 @@ class _Search:
     def positions(self, m: int) -> Tensor | None:
         return torch.arange(1, m + 1, dtype=torch.float64) / m if self.masked else None
 
-    def cloud(self, points: Tensor, logs: Tensor) -> Cloud:
-        return Cloud(_inside(self.R * points, self.R), torch.softmax(logs, 0), self.positions(len(points)))
+    def cloud(self, points: Tensor, logs: Tensor) -> DiscreteMeasure:
+        return DiscreteMeasure(_inside(self.R * points, self.R), torch.softmax(logs, 0), self.positions(len(points)))
 
     def run(self, found: Sequence[Direction], m: int, starts: int, steps: int, seed: int) -> _Climbed:
         """Climb from pairs of points, then from clouds of m; the steepest of all that was reached.
@@ -266,7 +266,7 @@ class _Search:
         points = _inside(points, 1.0)
         return _Climbed(norm(self.matrix(points, logs)), points, logs, _STATUS.get(found.status, "stalled"))
 
-    def witness(self, points: Tensor, logs: Tensor) -> tuple[float, Cloud, Cloud]:
+    def witness(self, points: Tensor, logs: Tensor) -> tuple[float, DiscreteMeasure, DiscreteMeasure]:
         """The best ratio of two clouds that differ by a small step along the leading direction, and these two."""
         right = torch.linalg.svd(self.matrix(points, logs))[2][0].reshape(points.shape)
         field = right / (logs / 2).exp()[:, None]

@@ -21,7 +21,7 @@ _PIVOTS = 10**7  # of the network simplex; a few times the number of points in b
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class Cloud:
+class DiscreteMeasure:
     """A probability measure of m points: mu = sum_i w_i delta_{x_i}, or sum_i w_i delta_{(s_i, x_i)} with positions.
 
     Everything is copied to the CPU in float64. Points without weight are left out: they are no part of the measure.
@@ -68,8 +68,8 @@ class Cloud:
 
 
 def check_cloud(given: object, name: str) -> None:
-    if not isinstance(given, Cloud):
-        raise InputError(f"{name} must be a Cloud, got {type(given).__name__}: use Cloud(X)")
+    if not isinstance(given, DiscreteMeasure):
+        raise InputError(f"{name} must be a DiscreteMeasure, got {type(given).__name__}: use DiscreteMeasure(X)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ class Transport:
     plan: Tensor  # m m'
 
 
-def wasserstein(mu: Cloud, nu: Cloud) -> Transport:
+def wasserstein(mu: DiscreteMeasure, nu: DiscreteMeasure) -> Transport:
     """The Wasserstein distance W2 of two clouds, exactly.
 
     W2(mu, nu)^2 is the least sum_ij plan_ij |x_i - y_j|^2 over plans (m, m') with row sums w and column sums w'.
@@ -95,7 +95,7 @@ def wasserstein(mu: Cloud, nu: Cloud) -> Transport:
 
     Parameters
     ----------
-    mu, nu : Cloud
+    mu, nu : DiscreteMeasure
         Of the same dimension, both with positions or both without.
 
     Returns
@@ -124,7 +124,7 @@ def wasserstein(mu: Cloud, nu: Cloud) -> Transport:
     return Transport(math.sqrt(total), plan)
 
 
-def _layers(mu: Cloud, nu: Cloud) -> list[tuple[Tensor, Tensor, float]]:
+def _layers(mu: DiscreteMeasure, nu: DiscreteMeasure) -> list[tuple[Tensor, Tensor, float]]:
     """What is transported separately: rows and columns of the plan, and their mass."""
     if mu.positions is None or nu.positions is None:
         if mu.positions is not nu.positions:

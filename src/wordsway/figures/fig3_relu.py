@@ -1,0 +1,59 @@
+"""Figure 3, second plot: without the softmax, attention forgets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wordsway.experiments.claims import below, each, falls
+from wordsway.experiments.experiment import Experiment, Table, Verdict
+from wordsway.figures import _sensitivity as shared
+from wordsway.figures import fig3_raf
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def claims(table: Table) -> list[Verdict]:
+    def judge(panel: str, rows: Table) -> list[Verdict]:
+        relu, softmax = _of(rows, "relu-raf"), _of(rows, "raf")
+        return [
+            falls(f"{panel}: S falls with n for every d", relu, curve=("d",)),
+            below(f"{panel}: it is below that of softmax attention at every point", relu, softmax, ("d", "n")),
+        ]
+
+    return each(table, "panel", judge)
+
+
+def plot(table: Table, figure: Figure) -> None:
+    softmax = _of(table, "raf")
+
+    def guide(axes: Axes, rows: Table) -> None:
+        from wordsway.figures import _style as style
+
+        widest = max(row["d"] for row in rows)
+        line = [row for row in softmax if row["panel"] == rows[0]["panel"] and row["d"] == widest]
+        line.sort(key=lambda row: int(row["n"]))
+        style.theory(axes, [row["n"] for row in line], [row["mean"] for row in line], f"softmax, d = {widest}")
+
+    shared.draw(_of(table, "relu-raf"), figure, "d", guide)
+
+
+def _of(table: Table, name: str) -> Table:
+    return [row for row in table if row["map"] == name]
+
+
+FIGURE = Experiment(
+    name="fig3-relu",
+    title="Without the softmax, attention forgets",
+    about="Word sensitivity of random attention features with ReLU in place of the softmax, against the length of the "
+    "context, for three dimensions of a word (section 5).",
+    trial=shared.trial,
+    grid=shared.grid_over_d("relu-raf", fig3_raf.LENGTHS.__getitem__),
+    trials=fig3_raf.FIGURE.trials,
+    table=shared.table,
+    claims=claims,
+    plot=plot,
+    estimate=shared.estimate,
+    needs=(fig3_raf.FIGURE,),
+)

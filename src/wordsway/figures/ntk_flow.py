@@ -1,0 +1,124 @@
+"""The loss along gradient flow stays below its bound."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from wordsway.contexts import gaussian_context
+from wordsway.experiments.claims import TOO_FEW, curves
+from wordsway.experiments.experiment import (
+    Estimate,
+    Experiment,
+    Parameters,
+    Record,
+    RunConfig,
+    Table,
+    TrialResult,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDTHS = {"quick": (30, 90), "paper": (30, 60, 120, 240)}
+SAMPLES, D = 12, 30
+TIMES = (0.0, 0.25, 0.5, 1.0, 2.0, 3.0)  # in units of 1 / lambda_min
+
+
+def trial(parameters: Parameters, seed: int) -> Record:
+    """Losses of the network and of its linearisation at each time, and the bound, over the loss at the start."""
+    import torch
+
+    from wordsway.kernels import Network, gradient_flow, ntk, smallest_eigenvalue
+    from wordsway.seeds import generator
+
+    network = Network.drawn([D, parameters["width"], parameters["width"]], "tanh", seed)
+    inputs = gaussian_context(SAMPLES, D, seed)
+    labels = 2.0 * torch.randint(2, (SAMPLES,), generator=generator(seed, "labels")) - 1
+    slowest = smallest_eigenvalue(ntk(network, inputs)).value
+    flow = gradient_flow(network, inputs, labels, [time / slowest for time in TIMES])
+    start = float(flow.actual[0])
+    record: Record = {"lambda_min": slowest}
+    for place, time in enumerate(TIMES):
+        for name in ("actual", "linear", "bound"):
+            record[f"{name} {time:g}"] = float(getattr(flow, name)[place]) / start
+    return record
+
+
+def grid(scope: RunConfig) -> Iterable[Parameters]:
+    for width in WIDTHS[scope.scale]:
+        yield {"width": width}
+
+
+def table(finished: Sequence[TrialResult]) -> Table:
+    """One row for each width and time: means, and the largest share of the bound that a trial used."""
+    rows: Table = []
+    for (width,), members in curves([{**one.parameters, **one.record} for one in finished], "width").items():
+        for time in TIMES:
+            actual, linear = ([row[f"{name} {time:g}"] for row in members] for name in ("actual", "linear"))
+            bound = [row[f"bound {time:g}"] for row in members]
+            rows.append(
+                {
+                    "width": width,
+                    "time": time,
+                    "trials": len(members),
+                    "actual": statistics.fmean(actual),
+                    "linear": statistics.fmean(linear),
+                    "bound": statistics.fmean(bound),
+                    "used": max(a / b for a, b in zip(actual, bound, strict=True)),
+                    "linear_used": max(a / b for a, b in zip(linear, bound, strict=True)),
+                }
+            )
+    return rows
+
+
+def claims(rows: Table) -> list[Verdict]:
+    return [
+        _below("the loss of the network is below L(0) exp(-lambda_min t / 2)", rows, "used"),
+        _below("so is that of its linearisation", rows, "linear_used"),
+    ]
+
+
+def _below(claim: str, rows: Table, column: str) -> Verdict:
+    later = [row[column] for row in rows if row["time"] > 0]
+    if not later:
+        return Verdict(claim, TOO_FEW, None)
+    return Verdict(claim, f"at most {max(later):.3f} of it", max(later) <= 1)
+
+
+def plot(rows: Table, figure: Figure) -> None:
+    from wordsway.figures import _style as style
+
+    axes = style.panel(figure, 1, 0, f"N = {SAMPLES} samples, three weights, tanh", size=(6.0, 4.0))
+    for number, ((width,), line) in enumerate(curves(rows, "width").items()):
+        x, actual, linear = ([row[name] for row in line] for name in ("time", "actual", "linear"))
+        style.curve(axes, x, actual, [0.0] * len(x), [None] * len(x), label=f"width {width}", number=number)
+        style.line(axes, x, linear, f"width {width}, linear", number)
+    some = next(iter(curves(rows, "width").values()), [])
+    style.theory(axes, [row["time"] for row in some], [row["bound"] for row in some], "bound $e^{-t/2}$")
+    style.finish(axes, "time, in units of $1/\\lambda_{\\min}$", "loss / loss at the start", TIMES, False)
+    low = max(min((min(row["actual"], row["linear"]) for row in rows), default=0.1), 1e-12) / 2
+    axes.set_yscale("log")
+    axes.set_ylim(low, low**-0.6)  # all lines start at 1: above is room for the legend
+
+
+def estimate(parameters: Parameters) -> Estimate:
+    """Seconds and memory of one trial: some thousand forward and backward passes."""
+    return Estimate(1.0 + 1e-4 * parameters["width"] ** 2 / 4, 4 * 10**8)
+
+
+FIGURE = Experiment(
+    name="ntk-flow",
+    title="Gradient flow fits the samples at the rate of the smallest eigenvalue",
+    about="The loss |f - y|^2 / 2 along gradient flow, of networks of three weights and of their linearisations at the "
+    "start, next to the bound that the smallest eigenvalue of the tangent kernel gives.",
+    trial=trial,
+    grid=grid,
+    trials={"quick": 2, "paper": 5},
+    table=table,
+    claims=claims,
+    plot=plot,
+    estimate=estimate,
+)

@@ -1,0 +1,53 @@
+"""How smooth attention is on real text: local Lipschitz constants against the length of the context."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wordsway.experiments.claims import each
+from wordsway.experiments.experiment import Experiment, Parameters, Record, Table, Verdict
+from wordsway.figures import _smoothness as shared
+from wordsway.smoothness import local_lipschitz
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LENGTHS = {"quick": (4, 16, 64, 128), "paper": (2, 4, 8, 16, 32, 64, 128, 240)}
+
+
+def trial(parameters: Parameters, seed: int) -> Record:
+    """The constant of a layer at what it reads on the first n tokens of a review."""
+    model, attention = shared.layer_of(parameters)
+    tokens = model.review_tokens(1, parameters["n"], seed)
+    context = model.layer_inputs(tokens, parameters["layer"])[0].double()
+    return shared.constant(local_lipschitz(attention, context, seed=seed))
+
+
+def claims(table: Table) -> list[Verdict]:
+    """Trained layers grow like n^(1/4); random ones give all words nearly the same weight, and hardly grow."""
+
+    def judge(name: str, rows: Table) -> list[Verdict]:
+        if name == "gpt2-random":
+            return [shared.exponent(f"{name}: grows no faster than n^(1/4)", rows, 0.25, 0.1, below=True)]
+        return [shared.exponent(f"{name}: grows like n^(1/4)", rows, 0.25, 0.1)]
+
+    return [*each(table, "panel", judge), shared.converged(table)]
+
+
+def plot(table: Table, figure: Figure) -> None:
+    shared.draw(table, figure, 0.25, "∝ $n^{1/4}$")
+
+
+FIGURE = Experiment(
+    name="smooth-real",
+    title="On real text attention grows steeper like n^(1/4)",
+    about="Local Lipschitz constants of attention layers at their own inputs on film reviews, against the length of "
+    "the text: an encoder, the same with a causal mask, a GPT-2 with random weights and a small language model.",
+    trial=trial,
+    grid=shared.grid_over(LENGTHS),
+    trials={"quick": 3, "paper": 10},
+    table=shared.table,
+    claims=claims,
+    plot=plot,
+    estimate=shared.estimate,
+)

@@ -1,0 +1,207 @@
+"""From finished trials to files: a table, a picture and verdicts for each figure, and one page for all of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shlex
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from wordsway.errors import InputError
+from wordsway.experiments.experiment import Experiment, RunConfig, Table, Verdict
+from wordsway.experiments.plan import sizes
+from wordsway.experiments.store import DIED, FAILED, Store
+from wordsway.figures._style import render
+from wordsway.report.page import Check, Picture, Section, page
+
+STORE = "store.sqlite"
+_PAGE = "index.html"
+_LEAD = "Each figure states a claim of the theory, what was measured, and whether it holds."
+
+
+@dataclass(frozen=True)
+class FigureResult:
+    """What a figure says: its table, the verdicts on its claims, and how much of it has been run."""
+
+    experiment: Experiment
+    scope: RunConfig
+    table: Table
+    verdicts: list[Verdict]
+    asked: int
+    finished: int
+    problems: int
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether all claims hold; None where the data cannot tell."""
+        found = {verdict.holds for verdict in self.verdicts}
+        if False in found:
+            return False
+        return None if None in found or not found else True
+
+
+def answer(experiment: Experiment, scope: RunConfig, store: Store) -> FigureResult:
+    """Read the finished trials of a scope and judge them; draws nothing."""
+    asked = experiment.asked(scope)
+    finished = store.records(asked)
+    table = experiment.table(finished)
+    known = set(asked)
+    family = experiment.family()
+    done = {trial for name, one in family.items() for trial in store.finished(name, one.version)}
+    problems = {row.trial for row in store.rows(list(family), (FAILED, DIED), known)} - done
+    return FigureResult(experiment, scope, table, experiment.claims(table), len(asked), len(finished), len(problems))
+
+
+def check_folder(folder: str | os.PathLike[str], make: bool = True) -> Path:
+    """Return a folder for results, made if it does not exist unless told otherwise."""
+    path = Path(folder)
+    try:
+        if make:
+            path.mkdir(parents=True, exist_ok=True)
+        elif path.exists() and not path.is_dir():
+            raise FileExistsError
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"the output must be a folder, got the file {path}: choose another") from None
+    except OSError as error:
+        raise InputError(f"the output folder {path} cannot be made ({error.strerror}): choose another") from error
+    return path
+
+
+def write_figure(found: FigureResult, folder: Path) -> list[Path]:
+    """Write a figure's table (CSV), pictures (PNG, SVG, SVG for a dark page) and verdicts (JSON)."""
+    name = found.experiment.name
+    files: dict[str, bytes] = {f"{name}.csv": table_as_csv(found.table).encode()}
+    if found.table:
+
+        def draw(figure: Any) -> None:
+            found.experiment.plot(found.table, figure)
+
+        files |= {
+            f"{name}.svg": render(draw, "svg"),
+            f"{name}-dark.svg": render(draw, "svg", dark=True),
+            f"{name}.png": render(draw, "png"),
+        }
+    files[f"{name}.json"] = json.dumps(_summary(found), indent=1, ensure_ascii=False).encode()
+    for file, content in files.items():
+        replace_file(folder / file, content)
+    return [folder / file for file in files]
+
+
+def _summary(found: FigureResult) -> dict[str, Any]:
+    """Everything that the page shows of a figure, so that it can be made without running anything."""
+    experiment, scope = found.experiment, found.scope
+    return {
+        "name": experiment.name,
+        "title": experiment.title,
+        "about": experiment.about,
+        "command": command(experiment, scope),
+        "facts": _facts(found),
+        "verdicts": [verdict.to_dict() for verdict in found.verdicts],
+        "asked": found.asked,
+        "finished": found.finished,
+        "problems": found.problems,
+        "table": found.table,
+    }
+
+
+def _facts(found: FigureResult) -> dict[str, str]:
+    scope = found.scope
+    count = found.experiment.trials[scope.scale] if scope.trials is None else scope.trials
+    return {
+        "scale": scope.scale,
+        "parameters": sizes(found.experiment.asked(scope)),
+        "trials a point": str(count),
+        "seeds": f"{scope.seed} to {scope.seed + count - 1}",
+        "trials finished": f"{found.finished} of {found.asked}",
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def command(experiment: Experiment, scope: RunConfig) -> str:
+    """The command that makes a figure."""
+    parts = ["wordsway reproduce", experiment.name, f"--scale {scope.scale}"]
+    parts += [f"--model {shlex.quote(scope.model)}"] if scope.model and uses_model(experiment, scope) else []
+    parts += [f"--trials {scope.trials}"] if scope.trials else []
+    parts += [f"--seed {scope.seed}"] if scope.seed else []
+    return " ".join(parts)
+
+
+def uses_model(experiment: Experiment, scope: RunConfig) -> bool:
+    """Whether the model of a scope changes what an experiment asks."""
+    return experiment.asked(scope) != experiment.asked(replace(scope, model=None))
+
+
+def write_page(folder: Path, order: Sequence[str] = ()) -> Path:
+    """Write the page of all figures that the folder holds, those named in `order` first."""
+    found = {path.stem: _section(path) for path in sorted(folder.glob("*.json"))}
+    names = [name for name in order if name in found]
+    names += [name for name in found if name not in names]
+    sections = [section for name in names if (section := found[name]) is not None]
+    replace_file(folder / _PAGE, page("How far can one word move a model?", _LEAD, sections).encode())
+    return folder / _PAGE
+
+
+def _section(path: Path) -> Section | None:
+    """A figure as it was written; None where the file is something else."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        checks = [Check(one["claim"], one["measured"], one["holds"]) for one in raw["verdicts"]]
+        missing = raw["asked"] - raw["finished"]
+        notes = [f"{missing} of {raw['asked']} trials are missing"] if missing else []
+        notes += [f"{raw['problems']} of them failed"] if raw["problems"] else []
+        name = str(raw["name"])
+        light, dark = path.with_name(f"{name}.svg"), path.with_name(f"{name}-dark.svg")
+        picture = None
+        kinds = ("png", "svg", "csv") if raw["table"] else ("csv",)  # older pictures may lie there
+        if raw["table"] and light.exists() and dark.exists():
+            texts = light.read_text(encoding="utf-8"), dark.read_text(encoding="utf-8")
+            picture = Picture(*texts, alt=f"{raw['title']}: {raw['about']}")
+        files = [f"{name}.{kind}" for kind in kinds if path.with_name(f"{name}.{kind}").exists()]
+        facts = list(raw["facts"].items())
+        about = raw["about"]
+        section = Section(
+            name, raw["title"], about, picture, checks, facts, raw["table"], raw["command"], files, "; ".join(notes)
+        )
+        page("", "", [section])  # complains of anything that cannot be shown
+        return section if name == path.stem else None  # a copy would be shown twice
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def table_as_csv(table: Sequence[dict[str, Any]]) -> str:
+    """A table as CSV with a header: all columns that occur, in the order they first do."""
+    columns = list(dict.fromkeys(name for row in table for name in row))
+    if not columns:
+        return ""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    return stream.getvalue()
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all: into a neighbour first, which then takes its name."""
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)  # a pipe or a device: it must not be replaced
+            return
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
+            temporary = Path(stream.name)
+            try:
+                stream.write(content)
+                stream.close()
+                temporary.chmod(0o644)
+                temporary.replace(path)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise InputError(f"cannot write {path} ({error.strerror}): make room or choose another folder") from error

@@ -1,0 +1,255 @@
+"""Experiments: canonical text, records that are refused, scopes, the trials that are asked for, and the plan."""
+
+import json
+import math
+from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.made import experiment, finished, row, trial
+from wordsway.errors import InputError
+from wordsway.experiments.experiment import SCALES, Estimate, RunConfig, Trial, Verdict, canonical, canonical_record
+from wordsway.experiments.plan import make_plan
+from wordsway.experiments.store import DONE, FAILED, Store
+
+plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+
+# Canonical text
+
+
+def test_parameters_in_any_order_are_the_same_text() -> None:
+    assert canonical({"n": 1, "d": 2}) == canonical({"d": 2, "n": 1}) == '{"d": 2, "n": 1}'
+    assert canonical({}) == "{}"
+    assert canonical({"text": 'ü "q"', "yes": True, "none": None, "x": 0.1}) == (
+        '{"none": null, "text": "ü \\"q\\"", "x": 0.1, "yes": true}'
+    )
+
+
+def test_values_of_different_types_are_different_points() -> None:
+    assert len({canonical({"n": value}) for value in (1, 1.0, True, "1", None)}) == 5
+
+
+def test_records_keep_the_order_of_their_keys() -> None:
+    assert canonical_record({"n": 1, "d": 2.5}) == '{"n": 1, "d": 2.5}'
+
+
+@given(st.dictionaries(st.text(), plain))
+def test_plain_values_come_back(values: dict[str, Any]) -> None:
+    assert json.loads(canonical(values)) == json.loads(canonical_record(values)) == values
+    assert list(json.loads(canonical_record(values))) == list(values)
+    assert canonical(dict(reversed(values.items()))) == canonical(values)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"a": math.nan}, "finite numbers, got nan for 'a': use None"),
+        ({"a": -math.inf}, "finite numbers, got -inf"),
+        ({"a": [1]}, "plain values by name, got list for 'a'"),
+        ({"a": {"b": 1}}, "got dict for 'a'"),
+        ({"a": (1,)}, "got tuple"),
+        ({"a": torch.tensor(1.0)}, "got Tensor"),
+        ({"a": np.float64(1.0)}, "got float64"),
+        ({"a": np.int64(1)}, "got int64"),
+        ({"a": 1j}, "got complex"),
+        ({"a": b"x"}, "got bytes"),
+        ({1: 2}, "plain values by name"),
+        ({"a": "\udcff"}, "UTF-8 can write"),
+    ],
+)
+def test_values_that_are_not_plain_are_refused(bad: dict[Any, Any], message: str) -> None:
+    for make, what in ((canonical, "parameters"), (canonical_record, "a record")):
+        with pytest.raises(InputError, match=message) as caught:
+            make(bad)
+        assert str(caught.value).startswith(f"{what} must hold")
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("bad", [None, 1.0, [("a", 1)], torch.ones(2)])
+def test_a_record_is_a_dictionary(bad: Any) -> None:
+    with pytest.raises(InputError, match="a record must be a dictionary, got"):
+        canonical_record(bad)
+
+
+# Scopes and experiments
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scale": "papers"}, r"quick, paper, got 'papers' \(did you mean 'paper'\?\)"),
+        ({"scale": ""}, "scale must be one of"),
+        ({"trials": 0}, "trials"),
+        ({"trials": -3}, "trials"),
+        ({"trials": 2.5}, "trials"),
+        ({"trials": True}, "trials"),
+        ({"seed": -1}, "seed must be"),
+        ({"seed": 2**63}, "seed must be"),
+        ({"seed": 0.5}, "seed must be"),
+    ],
+)
+def test_scopes_that_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        RunConfig(**changes)
+
+
+def test_the_last_seed_must_be_one_too() -> None:
+    last = RunConfig(seed=2**63 - 2, trials=2)
+    assert [one.seed for one in experiment().asked(last)][:2] == [2**63 - 2, 2**63 - 1]
+    with pytest.raises(InputError, match=r"seed must be an integer with 0 <= seed < 2\^63"):
+        experiment().asked(replace(last, trials=3))
+
+
+def test_records_of_the_laboratory_are_frozen() -> None:
+    for one in (RunConfig(), experiment(), trial(), finished(0, {}), Estimate(1.0, 1), Verdict("c", "m", None)):
+        name = next(iter(vars(one)))
+        with pytest.raises(FrozenInstanceError):
+            setattr(one, name, "x")
+
+
+@pytest.mark.parametrize("name", ["", "Fig2", "fig 2", "fig_2", "-a", "a-", "a--b", "../a", "a/b", "é"])
+def test_names_that_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match="lower case words joined by dashes"):
+        experiment(name)
+
+
+def test_an_experiment_says_how_many_trials_it_has_at_each_scale() -> None:
+    with pytest.raises(InputError, match="one must say how many trials it has at scale paper"):
+        experiment(trials={"quick": 1})
+
+
+def test_a_finished_trial_gives_parameters_and_record_by_name() -> None:
+    found = finished(3, {"value": 1.5, "n": "hidden"}, n=10)
+    assert (found["n"], found["value"]) == (10, 1.5)
+    with pytest.raises(KeyError):
+        found["other"]
+
+
+def test_verdicts_in_words() -> None:
+    words = {holds: Verdict("c", "m", holds).word for holds in (True, False, None)}
+    assert words == {True: "holds", False: "does not hold", None: "cannot tell"}
+    assert Verdict("c", "m", None).to_dict() == {"claim": "c", "measured": "m", "holds": None}
+
+
+# Trials
+
+
+def test_trials_are_points_times_seeds() -> None:
+    found = experiment(version=3).asked(RunConfig(seed=5))
+    assert found == [Trial("one", 3, f'{{"n": {n}}}', seed) for n in (1, 2) for seed in (5, 6)]
+    assert len(experiment().asked(RunConfig("paper"))) == 6
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("count", [1, 4])
+def test_trial_k_does_not_depend_on_how_many_were_asked_for(scale: str, count: int) -> None:
+    one = experiment()
+    few, many = (one.asked(RunConfig(scale, trials=trials)) for trials in (count, 10))
+    assert set(few) < set(many)
+    for point in ('{"n": 1}', '{"n": 2}'):
+        k = [[found for found in some if found.parameters == point] for some in (few, many)]
+        assert k[0] == k[1][:count]
+    record = [one.trial(json.loads(found.parameters), found.seed) for found in few]
+    assert record == [one.trial(json.loads(found.parameters), found.seed) for found in many if found in few]
+
+
+def test_a_grid_must_not_repeat_a_point() -> None:
+    twice = experiment(grid=lambda scope: [{"n": 1, "d": 2}, {"d": 2, "n": 1}])
+    with pytest.raises(InputError, match="the grid of one must not repeat a point"):
+        twice.asked(RunConfig())
+    assert len(experiment(grid=lambda scope: iter([{"n": 1}])).asked(RunConfig())) == 2  # any iterable will do
+    with pytest.raises(InputError, match="parameters must hold plain values"):
+        experiment(grid=lambda scope: [{"n": [1]}]).asked(RunConfig())
+
+
+def test_the_grid_sees_the_scope() -> None:
+    one = experiment(grid=lambda scope: [{"scale": scope.scale, "model": scope.model, "seed": scope.seed}])
+    found = one.asked(RunConfig("paper", "small", 2, 7))
+    assert {json.loads(each.parameters)["model"] for each in found} == {"small"}
+    assert [each.seed for each in found] == [7, 8]
+
+
+def test_needed_experiments_come_first_and_once() -> None:
+    base = experiment("base")
+    left, right = experiment("left", needs=(base,)), experiment("right", needs=(base,))
+    top = experiment("top", needs=(left, right), trials={"quick": 1, "paper": 1})
+    names = [found.experiment for found in top.asked(RunConfig())]
+    assert names == ["base"] * 4 + ["left"] * 4 + ["right"] * 4 + ["top"] * 2
+    assert list(top.family()) == ["base", "left", "right", "top"]
+    assert top.family()["left"] is left
+    assert {found.seed for found in top.asked(RunConfig(trials=1, seed=9))} == {9}
+
+
+# The plan
+
+
+def _estimate(parameters: Any) -> Estimate:
+    return Estimate(10.0 * parameters["n"], 100 * parameters["n"])
+
+
+def test_without_a_store_everything_is_missing() -> None:
+    one = experiment(estimate=_estimate)
+    plan = make_plan([one], RunConfig(), None)
+    (part,) = plan.parts
+    assert plan.asked == plan.missing == list(part.asked) == list(part.missing) == one.asked(RunConfig())
+    assert part.estimate == Estimate(2 * 10.0 + 2 * 20.0, 200)
+    assert part.experiment is one
+
+
+def test_stored_trials_are_not_missing_and_tell_what_others_take(tmp_path: Path) -> None:
+    one = experiment(estimate=_estimate)
+    with Store(tmp_path / "store.sqlite") as store:
+        for kept, seconds in ((trial(0, n=1), 3.0), (trial(7, n=1), 5.0), (trial(0, version=2, n=2), 99.0)):
+            store.add(row(kept, DONE, seconds=seconds, peak_mb=2.0))
+        store.add(row(trial(1, n=2), FAILED, seconds=1000.0))
+        (part,) = make_plan([one], RunConfig(), store).parts
+        assert part.missing == (trial(1, n=1), trial(0, n=2), trial(1, n=2))
+        assert len(part.asked) == 4
+        assert part.estimate == Estimate(4.0 + 2 * 20.0, 2_000_000)  # measured for n = 1, the formula for n = 2
+        (newer,) = make_plan([replace(one, version=2)], RunConfig(), store).parts
+        assert len(newer.missing) == 3
+
+
+def test_what_cannot_be_estimated_is_none(tmp_path: Path) -> None:
+    with Store(tmp_path / "store.sqlite") as store:
+        store.add(row(trial(0, n=1), seconds=3.0, peak_mb=2.0))
+        (part,) = make_plan([experiment()], RunConfig(), store).parts
+        assert part.estimate is None  # n = 2 is unknown
+        only = experiment(grid=lambda scope: [{"n": 1}])
+        assert make_plan([only], RunConfig(), store).parts[0].estimate == Estimate(3.0, 2_000_000)
+        assert make_plan([only], RunConfig(trials=1), store).parts[0].estimate == Estimate(0, 0)
+        store.add(row(trial(0, n=2), seconds=None, peak_mb=None))
+        assert make_plan([experiment()], RunConfig(), store).parts[0].estimate is None
+
+
+def test_a_plan_has_every_trial_once() -> None:
+    base = experiment("base")
+    left, right = experiment("left", needs=(base,)), experiment("right", needs=(base,))
+    plan = make_plan([left, base, right, left], RunConfig(), None)
+    assert [part.experiment.name for part in plan.parts] == ["base", "left", "right"]
+    assert len(plan.asked) == len(set(plan.asked)) == 12
+    assert make_plan([], RunConfig(), None).asked == []
+
+
+@pytest.mark.parametrize(
+    ("points", "sizes"),
+    [
+        ([{"n": 10, "d": 96}, {"n": 250, "d": 384}, {"n": 50, "d": 96}], "d 96 to 384, n 10 to 250"),
+        ([{"data": "imdb", "n": 5}, {"data": "gaussian", "n": 5}], "data imdb/gaussian, n 5"),
+        ([{"x": 0.5}, {"x": 2}], "x 0.5 to 2"),
+        ([{"a": 1}, {"b": 2}], "a 1, b 2"),
+        ([{"flag": True}, {"flag": False}], "flag True/False"),
+        ([{"model": None}, {"model": "small"}], "model None/small"),
+        ([], ""),
+        ([{}], ""),
+    ],
+)
+def test_sizes_for_people(points: list[dict[str, Any]], sizes: str) -> None:
+    (part,) = make_plan([experiment(grid=lambda scope: points)], RunConfig(), None).parts
+    assert part.sizes == sizes

@@ -1,0 +1,233 @@
+"""Processes that die: workers, from inside and outside, and the runner itself, by SIGKILL and from the keyboard."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from experiments import trials
+from wordsway.errors import InputError, WordswayError
+from wordsway.experiments import executors, run, worker
+from wordsway.experiments.store import DIED, DONE, FAILED
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.sqlite"
+
+
+def _undisturbed(path: Path, points: int, count: int) -> list[dict[str, Any]]:
+    """The rows of a run that nothing disturbed; `draw` gives in no time what the slower trials here give."""
+    with ThreadPoolExecutor(2) as pool:
+        assert run(trials.experiment(trials.draw, points, count), path, pool).complete
+    return trials.stored(path)
+
+
+@contextmanager
+def _program(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """A runner in a process of its own, the first of its group, as a shell would start it."""
+    command = [sys.executable, "-m", "experiments.trials", *map(str, arguments)]
+    folders = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {"PYTHONPATH": folders, "OMP_NUM_THREADS": "1"}
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background, and inherited
+    try:
+        program = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with program:
+        try:
+            yield program
+        finally:
+            program.kill()
+
+
+def _family(program: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The processes that a program has started so far: workers, and the tracker of what they share."""
+    return list(psutil.Process(program.pid).children(recursive=True))
+
+
+def _begun(program: subprocess.Popen[str], path: Path, before: int | None) -> bool:
+    """Whether a program has stored more rows than there were before; or, for None, has started to start workers."""
+    return len(_family(program)) >= 2 if before is None else trials.count(path) > before
+
+
+def _assert_gone(processes: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(processes, timeout=20)
+    for process in alive:
+        process.kill()
+    assert alive == []
+
+
+# Workers
+
+
+def test_a_trial_that_kills_its_worker_is_recorded_and_all_others_are_done(path: Path, tmp_path: Path) -> None:
+    tally = run(trials.experiment(trials.die, points=6, trials=1), path, executors.local(2))
+    assert (tally.done, tally.failed, tally.died, tally.complete) == (5, 0, 1, False)
+    (dead,) = tally.problems
+    assert (dead.trial.parameters, dead.state, dead.record) == ('{"x": 3}', DIED, None)
+    assert dead.error == "its worker process ended before it did: out of memory, or killed"
+    done = [row for row in trials.stored(path) if row["state"] == DONE]
+    assert done == [row for row in _undisturbed(tmp_path / "good", 6, 1) if row["x"] != 3]
+
+
+def test_a_worker_that_is_killed_from_outside_costs_no_trial(path: Path, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    asked = trials.experiment(trials.wait_to_be_killed, points=6, trials=1, pid=str(pid))
+
+    def kill() -> None:
+        trials.until(pid.exists)
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    tally = run(asked, path, executors.local(2))
+    killer.join()
+    assert (tally.done, tally.failed, tally.died, tally.problems) == (6, 0, 0, [])
+    assert tally.complete
+    rows = trials.stored(path)
+    assert [(row["blocked"], row["ignored"]) for row in rows] == [
+        (True, True)
+    ] * 6  # SIGINT, from its start and for good
+
+
+def test_a_given_pool_that_breaks_is_one_line_and_what_was_under_way_is_recorded(path: Path) -> None:
+    asked = trials.experiment(trials.die, points=4, trials=5)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        said = (
+            r"^the ProcessPoolExecutor broke when a worker died: ([12]) trials that were under way are recorded as died"
+        )
+        with pytest.raises(WordswayError, match=said) as stopped:
+            run(asked, path, pool)
+        rows = trials.stored(path)
+        died = [row for row in rows if row["state"] == DIED]
+        left = 20 - len(rows)
+        assert str(stopped.value) == (
+            f"the ProcessPoolExecutor broke when a worker died: {len(died)} trials that were under way are recorded as "
+            f"died, {left} were not tried; run it again with a new one"
+        )
+        assert len(died) <= 2
+        assert 3 in {row["x"] for row in died}
+        with pytest.raises(WordswayError, match=r": 0 trials .* as died, \d+ were not tried;"):  # the same pool again
+            run(asked, path, pool)
+        assert trials.stored(path) == rows
+
+
+def test_a_function_that_cannot_be_sent_is_refused_in_one_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "_starts", lambda pool, count: True)  # no need to start workers for this
+    said = r"^a trial must be a function at the top level of a module, which other processes can import: .*lambda"
+    with pytest.raises(InputError, match=said):
+        run(trials.experiment(lambda parameters, seed: {}), path, executors.local(2))
+    assert trials.stored(path) == []
+
+
+def test_a_function_that_workers_cannot_import_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def vanish(parameters: Any, seed: int) -> Any:
+        raise AssertionError
+
+    vanish.__module__, vanish.__qualname__ = trials.__name__, "vanish"
+    monkeypatch.setattr(trials, "vanish", vanish, raising=False)  # here only: the workers' own copy has no such thing
+    tally = run(trials.experiment(vanish, points=1), path, executors.local(1))
+    assert (tally.failed, tally.died) == (2, 0)
+    assert "'vanish'" in str(tally.problems[0].error)
+    assert {row["state"] for row in trials.stored(path)} == {FAILED}
+
+
+def test_workers_that_cannot_start_are_one_line(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of a script that calls run() without a guard, which would call it again."""
+    monkeypatch.setattr(worker, "begin", partial(trials.stumble, str(tmp_path / "failed"), 99, "fail"))
+    said = r"^worker processes end before their first trial: a script must call run"
+    with pytest.raises(WordswayError, match=said):
+        run(trials.experiment(), path, executors.local(1))
+    assert len(list((tmp_path / "failed").iterdir())) == 1  # it will not be better the next time
+    monkeypatch.setattr(worker, "begin", partial(trials.stumble, str(tmp_path / "killed"), 99, "killed"))
+    monkeypatch.setattr(executors, "_STARTS", 2)
+    with pytest.raises(WordswayError, match=said):
+        run(trials.experiment(), path, executors.local(1))
+    assert len(list((tmp_path / "killed").iterdir())) == 2
+    assert trials.stored(path) == []
+
+
+def test_workers_that_are_killed_as_they_start_are_started_again(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "begin", partial(trials.stumble, str(tmp_path / "marks"), 3, "killed"))
+    tally = run(trials.experiment(points=2), path, executors.local(1))
+    assert tally.complete
+    assert len(list((tmp_path / "marks").iterdir())) == 3
+
+
+# The runner
+
+
+def test_a_runner_that_is_killed_at_any_moment_loses_and_doubles_nothing(path: Path, tmp_path: Path) -> None:
+    draw = random.Random(5)
+    before = 0
+    rounds = ((1, None), (1, draw.uniform(0, 0.5)), (2, draw.uniform(0, 0.5)))  # None: before there is a row
+    for count, moment in rounds:
+        with _program("run", path, 60, count) as program:
+            trials.until(partial(_begun, program, path, None if moment is None else before))
+            time.sleep(moment or 0.0)
+            workers = _family(program)
+            assert workers
+            assert program.poll() is None
+            program.kill()
+            _assert_gone(workers)
+        before = trials.count(path)
+    assert 0 < before < 240
+    with ThreadPoolExecutor(8) as pool:
+        tally = run(trials.experiment(trials.slow, trials=60), path, pool)
+    assert (tally.before, tally.done) == (before, 240 - before)
+    assert trials.stored(path) == _undisturbed(tmp_path / "undisturbed.sqlite", 4, 60)
+
+
+@pytest.mark.parametrize("when", ["starting", "running"])
+def test_an_interrupt_from_the_keyboard_ends_everything_in_one_line(path: Path, tmp_path: Path, when: str) -> None:
+    count = 1 if when == "running" else 2
+    with _program("command", "reproduce", "tiny", "--trials", 100, "--workers", count, "--out", tmp_path) as program:
+        trials.until(partial(_begun, program, path, 10 if when == "running" else None))
+        workers = _family(program)
+        os.killpg(program.pid, signal.SIGINT)
+        out, err = program.communicate(timeout=trials.PATIENCE)
+    assert program.returncode == 130
+    assert out == ""
+    there = trials.count(path)
+    assert (there > 10) is (when == "running")
+    assert err.count("\n") == 2, err
+    first, second = err.splitlines()
+    assert first.startswith(f"400 trials: running 400 on {count} worker")
+    assert second == (f"wordsway: interrupted: {there} of 400 trials are stored, run the same command again to go on")
+    _assert_gone(workers)
+    assert len(_undisturbed(path, 4, 100)) == 400  # the same trials, now to their end
+
+
+def test_two_runners_on_one_store_do_every_trial_once_and_both_end(path: Path, tmp_path: Path) -> None:
+    with _program("run", path, 60, 1) as one, _program("run", path, 60, 1) as other:
+        found = []
+        for program in (one, other):
+            out, err = program.communicate(timeout=trials.PATIENCE)
+            assert (program.returncode, err) == (0, "")
+            found.append(json.loads(out))
+    assert sum(tally["done"] for tally in found) == 240
+    for tally in found:
+        assert tally["complete"]
+        assert tally["before"] + tally["done"] + tally["elsewhere"] == tally["asked"] == 240
+    assert trials.stored(path) == _undisturbed(tmp_path / "alone.sqlite", 4, 60)

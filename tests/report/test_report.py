@@ -1,0 +1,310 @@
+"""The report: what a figure says of stored trials, the files it is written to, and the page of all of them."""
+
+import csv
+import html
+import io
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from experiments.made import experiment, row, trial
+
+from report.test_page import Document
+from wordsway.experiments.claims import above
+from wordsway.experiments.experiment import Experiment, RunConfig, Verdict
+from wordsway.experiments.store import DIED, FAILED, Store
+from wordsway.report import results as report
+from wordsway.report.results import (
+    FigureResult,
+    answer,
+    command,
+    table_as_csv,
+    write_figure,
+    write_page,
+)
+
+SVG = '<svg width="90pt" height="60pt" xmlns="http://www.w3.org/2000/svg"><!-- {} --></svg>'
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "stored" / "store.sqlite") as opened:
+        yield opened
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "out"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures that take no time."""
+
+    def render(draw: Callable[[Any], None], kind: str, dark: bool = False) -> bytes:
+        return SVG.format(f"{kind} {dark}").encode()
+
+    monkeypatch.setattr(report, "render", render)
+
+
+def fill(store: Store, *experiments: Experiment, scope: RunConfig | None = None) -> None:
+    """Finish every trial, with its n as the value."""
+    for one in experiments:
+        for asked in one.asked(scope or RunConfig()):
+            store.add(row(asked, value=float(json.loads(asked.parameters)["n"])))
+
+
+def _summary(folder: Path, name: str) -> Any:
+    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+
+
+# Answers
+
+
+def test_an_answer_counts_what_is_finished_missing_and_failed(store: Store) -> None:
+    one = experiment()
+    nothing = answer(one, RunConfig(), store)
+    assert (nothing.asked, nothing.finished, nothing.problems, nothing.table, nothing.holds) == (4, 0, 0, [], None)
+    store.add(row(trial(0, n=1), value=5.0))
+    store.add(row(trial(1, n=1), FAILED))
+    store.add(row(trial(1, n=1), DIED))
+    store.add(row(trial(0, n=2), FAILED))
+    store.add(row(trial(0, n=2), value=6.0))
+    store.add(row(trial(9, n=2), FAILED))  # not asked for
+    store.add(row(trial(1, version=2, n=2), FAILED))  # of another version
+    found = answer(one, RunConfig(), store)
+    assert (found.asked, found.finished, found.problems) == (4, 2, 1)
+    assert found.table == [{"n": 1, "seed": 0, "value": 5.0}, {"n": 2, "seed": 0, "value": 6.0}]
+    assert found.verdicts == [Verdict("every value exceeds 0", "5.000 at least", True)]
+    assert found.holds is True
+
+
+def test_an_answer_counts_the_trials_of_needed_figures_too(store: Store) -> None:
+    base = experiment("base")
+    top = experiment("top", needs=(base,))
+    store.add(row(trial(0, "base", n=1), FAILED))
+    store.add(row(trial(0, "base", n=1)))  # done since
+    store.add(row(trial(1, "base", n=1), FAILED))
+    store.add(row(trial(0, "top", n=1), DIED))
+    store.add(row(trial(0, "other", n=1), FAILED))
+    found = answer(top, RunConfig(), store)
+    assert (found.asked, found.finished, found.problems) == (8, 1, 2)
+    fill(store, top)
+    found = answer(top, RunConfig(), store)
+    assert (found.asked, found.finished, found.problems) == (8, 8, 0)
+    assert [len(one) for one in (found.table, found.verdicts)] == [8, 1]
+
+
+@pytest.mark.parametrize(
+    ("holds", "expected"),
+    [((), None), ((True, True), True), ((True, None), None), ((None, False), False), ((True, False), False)],
+)
+def test_one_failure_decides_and_one_doubt_leaves_it_open(
+    holds: tuple[bool | None, ...], expected: bool | None
+) -> None:
+    verdicts = [Verdict("c", "m", one) for one in holds]
+    assert FigureResult(experiment(), RunConfig(), [], verdicts, 0, 0, 0).holds is expected
+
+
+def test_verdicts_of_an_answer_are_those_of_its_table(store: Store) -> None:
+    """Nothing is remembered: another scope gives another answer from the same store."""
+    one = experiment(claims=lambda table: [above("c", table, 1.5, "value")])
+    fill(store, one)
+    assert answer(one, RunConfig(), store).holds is False
+    only = replace(one, grid=lambda scope: [{"n": 2}])
+    assert answer(only, RunConfig(), store).holds is True
+
+
+# Files
+
+
+def test_the_files_of_a_figure(store: Store, folder: Path) -> None:
+    """With a real picture."""
+    fill(store, experiment())
+    paths = write_figure(answer(experiment(), RunConfig(), store), folder)
+    assert [path.name for path in paths] == ["one.csv", "one.svg", "one-dark.svg", "one.png", "one.json"]
+    assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in paths)
+    assert (folder / "one.csv").read_text() == "n,seed,value\n1,0,1.0\n1,1,1.0\n2,0,2.0\n2,1,2.0\n"
+    assert (folder / "one.svg").read_bytes().startswith(b"<?xml")
+    assert (folder / "one.svg").read_bytes() != (folder / "one-dark.svg").read_bytes()
+    assert (folder / "one.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_summary_of_a_figure(store: Store, folder: Path) -> None:
+    fill(store, experiment())
+    scope = RunConfig(seed=1, trials=3)
+    write_figure(answer(experiment(), scope, store), folder)
+    summary = _summary(folder, "one")
+    written = summary["facts"].pop("written")
+    assert written.endswith("+00:00")
+    assert summary == {
+        "name": "one",
+        "title": "Title of one",
+        "about": "About one.",
+        "command": "wordsway reproduce one --scale quick --trials 3 --seed 1",
+        "facts": {
+            "scale": "quick",
+            "parameters": "n 1 to 2",
+            "trials a point": "3",
+            "seeds": "1 to 3",
+            "trials finished": "2 of 6",
+        },
+        "verdicts": [{"claim": "every value exceeds 0", "measured": "1.000 at least", "holds": True}],
+        "asked": 6,
+        "finished": 2,
+        "problems": 0,
+        "table": [{"n": 1, "seed": 1, "value": 1.0}, {"n": 2, "seed": 1, "value": 2.0}],
+    }
+
+
+def test_a_figure_without_trials_has_no_picture(store: Store, folder: Path) -> None:
+    paths = write_figure(answer(experiment(), RunConfig(), store), folder)
+    assert [path.name for path in paths] == ["one.csv", "one.json"]
+    assert (folder / "one.csv").read_bytes() == b""
+    text = write_page(folder).read_text(encoding="utf-8")
+    assert "4 of 4 trials are missing" in text
+    assert Document(text).all("img") == []
+
+
+def test_the_command_of_a_figure() -> None:
+    one = experiment()
+    assert command(one, RunConfig()) == "wordsway reproduce one --scale quick"
+    assert (
+        command(one, RunConfig("paper", "org/model", 4, 9))
+        == "wordsway reproduce one --scale paper --trials 4 --seed 9"
+    )
+    other = experiment(grid=lambda scope: [{"n": 1, "model": scope.model}])
+    assert command(other, RunConfig("paper", "org/model", 4, 9)) == (
+        "wordsway reproduce one --scale paper --model org/model --trials 4 --seed 9"
+    )
+    assert command(other, RunConfig(model="my models/a;b")).endswith("--model 'my models/a;b'")
+
+
+@pytest.mark.parametrize("name", ["ü, \"a\"\n'b'", "plain", "", None, True, 0.1])
+def test_tables_as_csv(name: Any) -> None:
+    rows = [{"a": name, "b": 1}, {"c": 2.5, "a": name}]
+    text = table_as_csv(rows)
+    value = "" if name is None else str(name)
+    expected = [{"a": value, "b": "1", "c": ""}, {"a": value, "b": "", "c": "2.5"}]
+    assert list(csv.DictReader(io.StringIO(text, newline=""))) == expected
+    assert table_as_csv([]) == ""
+
+
+# The page
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_page_has_every_figure_in_the_order_asked_for(store: Store, folder: Path) -> None:
+    low = experiment("low", claims=lambda table: [above("every value exceeds 1", table, 1.0, "value")])
+    open_ = experiment("open", claims=lambda table: [Verdict("nobody knows", "little", None)])
+    ones = [experiment("also"), low, open_]
+    for one in ones:
+        fill(store, one)
+        write_figure(answer(one, RunConfig(), store), folder)
+    path = write_page(folder, ["low", "missing", "also"])
+    assert path == folder / "index.html"
+    text = path.read_text(encoding="utf-8")
+    document = Document(text)
+    assert document.values("id") == ["low", "also", "open"]
+    for one in ones:
+        assert {one.title, one.about, command(one, RunConfig())} <= set(document.texts)
+    assert {"every value exceeds 0", "every value exceeds 1", "1.000 at least", "nobody knows"} <= set(document.texts)
+    badges = [text.count(f"</span> {words}") for words in ("holds<", "does not hold<", "cannot tell<")]
+    assert badges == [3, 3, 3]  # at a glance, at the head, at the claim
+    assert [value for value in document.values("href") if value.startswith("./low")] == [
+        *("./low.png", "./low.svg", "./low.csv")
+    ]
+    assert len(document.all("img")) == 6
+
+
+@pytest.mark.usefixtures("quick")
+def test_missing_and_failed_trials_are_noted(store: Store, folder: Path) -> None:
+    store.add(row(trial(0, n=1)))
+    store.add(row(trial(1, n=1), FAILED))
+    write_figure(answer(experiment(), RunConfig(), store), folder)
+    assert "3 of 4 trials are missing; 1 of them failed" in write_page(folder).read_text(encoding="utf-8")
+    fill(store, experiment())
+    write_figure(answer(experiment(), RunConfig(), store), folder)
+    assert "<strong>Note:</strong>" not in write_page(folder).read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("quick")
+def test_texts_with_special_characters(store: Store, folder: Path) -> None:
+    evil = "<script>alert('x')</script> & \"quotes\" ü"
+    one = experiment(
+        title=evil, about=evil, claims=lambda table: [Verdict(evil, evil, False)], table=lambda found: [{evil: evil}]
+    )
+    fill(store, experiment())
+    scope = RunConfig(model=evil)
+    write_figure(answer(one, scope, store), folder)
+    text = write_page(folder).read_text(encoding="utf-8")
+    document = Document(text)
+    assert document.all("script") == []
+    assert document.texts.count(evil) >= 6
+    assert html.escape(command(one, scope)) in text
+    assert document.all("img")[0]["alt"] == f"{evil}: {evil}"
+    assert _summary(folder, "one")["title"] == evil
+
+
+@pytest.mark.usefixtures("quick")
+def test_older_pictures_are_not_offered_for_a_figure_without_trials(store: Store, folder: Path) -> None:
+    fill(store, experiment())
+    write_figure(answer(experiment(), RunConfig(), store), folder)
+    write_figure(answer(experiment(version=2), RunConfig(), store), folder)
+    document = Document(write_page(folder).read_text(encoding="utf-8"))
+    assert document.all("img") == []
+    assert [value for value in document.values("href") if value[0] == "."] == ["./one.csv"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_missing_picture_leaves_the_rest(store: Store, folder: Path) -> None:
+    fill(store, experiment())
+    write_figure(answer(experiment(), RunConfig(), store), folder)
+    (folder / "one-dark.svg").unlink()
+    document = Document(write_page(folder).read_text(encoding="utf-8"))
+    assert document.all("img") == []
+    assert "every value exceeds 0" in document.texts
+
+
+def _broken(summary: dict[str, Any]) -> dict[str, str]:
+    """Files that are no summaries, by name."""
+    other = {**summary, "name": "other"}
+    return {
+        "empty": "",
+        "half": json.dumps(summary)[:-40],
+        "list": "[1, 2]",
+        "text": '"text"',
+        "foreign": '{"name": "foreign", "version": 2}',
+        "deep": "[" * 100_000,
+        "copy of one": json.dumps(summary),
+        "no-verdicts": json.dumps({**other, "name": "no-verdicts", "verdicts": None}),
+        "odd-verdict": json.dumps(
+            {**other, "name": "odd-verdict", "verdicts": [{"claim": "c", "measured": "m", "holds": "x"}]}
+        ),
+        "odd-table": json.dumps({**other, "name": "odd-table", "table": 5}),
+        "odd-title": json.dumps({**other, "name": "odd-title", "title": 5}),
+        "odd-count": json.dumps({**other, "name": "odd-count", "asked": "many"}),
+    }
+
+
+@pytest.mark.usefixtures("quick")
+def test_other_and_broken_files_in_the_folder_are_ignored(store: Store, folder: Path) -> None:
+    fill(store, experiment())
+    write_figure(answer(experiment(), RunConfig(), store), folder)
+    for name, content in _broken(_summary(folder, "one")).items():
+        (folder / f"{name}.json").write_text(content)
+        document = Document(write_page(folder).read_text(encoding="utf-8"))
+        assert document.values("id") == ["one"], name
+    (folder / "bytes.json").write_bytes(b"\xff\xfe{}")
+    (folder / "folder.json").mkdir()
+    assert Document(write_page(folder).read_text(encoding="utf-8")).values("id") == ["one"]
+
+
+def test_a_folder_without_figures_has_a_page_too(folder: Path) -> None:
+    assert "There are no figures yet." in write_page(folder).read_text(encoding="utf-8")
