@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import psutil  # type: ignore[import-untyped]
 import torch
 
-from wordsway.memory import Meter
+from wordsway.memory import ResourceUsage
 
 Result = TypeVar("Result")
 
@@ -40,11 +40,11 @@ def measure(work: Callable[[int], Result], runs: int = 1, warm: bool = True) -> 
     before = int(psutil.Process().memory_info().rss)
     results, seconds, peak = [], [], 0.0
     if warm:
-        with Meter() as meter:
+        with ResourceUsage() as meter:
             work(0)
         peak = meter.peak_mb
     for run in range(runs):
-        with Meter() as meter:
+        with ResourceUsage() as meter:
             results.append(work(run))
         seconds.append(meter.seconds)
         peak = max(peak, meter.peak_mb)

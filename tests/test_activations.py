@@ -64,7 +64,7 @@ def build(**changes: Any) -> Activation:
     parts: dict[str, Any] = {
         "name": "cubic",
         "phi": lambda x: x**3 / 3,
-        "slope": lambda x: x**2,
+        "derivative": lambda x: x**2,
         "curvature": lambda x: 2 * x,
         "lipschitz": math.inf,
         "parity": "odd",
@@ -93,26 +93,26 @@ def test_the_known_ones() -> None:
 class TestEach:
     def test_phi_and_slope_are_the_plain_formulas(self, name: str) -> None:
         phi, x = activation(name), points()
-        for ours, plain in zip((phi.phi, phi.slope), PLAIN[name], strict=True):
+        for ours, plain in zip((phi.phi, phi.derivative), PLAIN[name], strict=True):
             assert np.allclose(ours(x).numpy(), plain(x.numpy()), rtol=1e-13, atol=1e-15)
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     def test_derivatives_are_those_of_autograd(self, name: str, dtype: torch.dtype) -> None:
         phi, x = activation(name), points(dtype).requires_grad_()
-        (slope,) = torch.autograd.grad(phi(x).sum(), x, create_graph=True)
+        (derivative,) = torch.autograd.grad(phi(x).sum(), x, create_graph=True)
         rtol, atol = (1e-5, 1e-6) if dtype == torch.float32 else (1e-11, 1e-14)
-        assert torch.allclose(phi.slope(x), slope, rtol=rtol, atol=atol)
-        if slope.requires_grad:  # else phi is linear on each piece
-            (curvature,) = torch.autograd.grad(slope.sum(), x)
+        assert torch.allclose(phi.derivative(x), derivative, rtol=rtol, atol=atol)
+        if derivative.requires_grad:  # else phi is linear on each piece
+            (curvature,) = torch.autograd.grad(derivative.sum(), x)
             assert torch.allclose(phi.curvature(x), curvature, rtol=rtol, atol=atol)
         else:
             assert not phi.curvature(x).any()
 
     def test_autograd_goes_through_the_slope(self, name: str) -> None:
         phi, x = activation(name), points().requires_grad_()
-        slope = phi.slope(x)
-        if slope.requires_grad:
-            (curvature,) = torch.autograd.grad(slope.sum(), x)
+        derivative = phi.derivative(x)
+        if derivative.requires_grad:
+            (curvature,) = torch.autograd.grad(derivative.sum(), x)
             assert torch.allclose(phi.curvature(x), curvature, rtol=1e-11, atol=1e-14)
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -120,12 +120,12 @@ class TestEach:
         phi, top = activation(name), 37 if dtype == torch.float32 else 307
         top //= 2 if name == "square" else 1  # only the square itself may overflow
         x = torch.tensor([sign * 10.0**power for power in range(top) for sign in (-1, 1)], dtype=dtype).requires_grad_()
-        for part in (phi, phi.slope, phi.curvature):
+        for part in (phi, phi.derivative, phi.curvature):
             values = part(x)
             assert torch.isfinite(values).all()
             if values.requires_grad:
                 assert torch.isfinite(torch.autograd.grad(values.sum(), x)[0]).all()
-        assert (phi.slope(x).abs() <= phi.lipschitz * (1 + 1e-6)).all()
+        assert (phi.derivative(x).abs() <= phi.lipschitz * (1 + 1e-6)).all()
 
     @pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 3, 4)])
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -133,7 +133,7 @@ class TestEach:
         self, name: str, shape: tuple[int, ...], dtype: torch.dtype
     ) -> None:
         phi, x = activation(name), torch.full(shape, 0.7, dtype=dtype)
-        for part in (phi, phi.slope, phi.curvature):
+        for part in (phi, phi.derivative, phi.curvature):
             values = part(x)
             assert values.shape == shape
             assert values.dtype == dtype
@@ -142,9 +142,9 @@ class TestEach:
 
     def test_lipschitz_is_attained_and_never_exceeded(self, name: str) -> None:
         phi = activation(name)
-        steepest = phi.slope(torch.linspace(-20, 20, 400_001, dtype=torch.float64)).abs().max().item()
+        steepest = phi.derivative(torch.linspace(-20, 20, 400_001, dtype=torch.float64)).abs().max().item()
         if math.isinf(phi.lipschitz):
-            assert phi.slope(torch.tensor(1e6, dtype=torch.float64)) > 1e5
+            assert phi.derivative(torch.tensor(1e6, dtype=torch.float64)) > 1e5
         else:
             assert steepest <= phi.lipschitz * (1 + 1e-15)
             assert steepest == pytest.approx(phi.lipschitz, rel=1e-6)
@@ -155,9 +155,9 @@ class TestEach:
         assert phi.parity == ("even" if even else "odd" if odd else None)
 
     def test_mean_slope(self, name: str) -> None:
-        assert activation(name).mean_slope == pytest.approx(gaussian_mean(PLAIN[name][1]), abs=1e-12)
-        again = dataclasses.replace(activation(name), mean_slope=math.nan)
-        assert again.mean_slope == pytest.approx(activation(name).mean_slope, abs=1e-13)
+        assert activation(name).mean_derivative == pytest.approx(gaussian_mean(PLAIN[name][1]), abs=1e-12)
+        again = dataclasses.replace(activation(name), mean_derivative=math.nan)
+        assert again.mean_derivative == pytest.approx(activation(name).mean_derivative, abs=1e-13)
 
     @pytest.mark.parametrize("variance", [0.01, 1.0, 7.0])
     def test_second_moment(self, name: str, variance: float) -> None:
@@ -196,14 +196,14 @@ def test_closed_forms() -> None:
     assert activation("relu").he_scale() == 2
     assert activation("identity").he_scale() == 1
     assert activation("gelu").lipschitz == pytest.approx(1.1289041451851550, abs=1e-12)
-    assert float(activation("relu").slope(torch.zeros(()))) == 0
+    assert float(activation("relu").derivative(torch.zeros(()))) == 0
 
 
 def test_tails_keep_their_relative_accuracy() -> None:
     x = torch.tensor([-30.0, -20.0], dtype=torch.float64)
     tails = {
-        "tanh": activation("tanh").slope(x) / (4 * torch.exp(2 * x)),
-        "sigmoid": activation("sigmoid").slope(x) / torch.exp(x),
+        "tanh": activation("tanh").derivative(x) / (4 * torch.exp(2 * x)),
+        "sigmoid": activation("sigmoid").derivative(x) / torch.exp(x),
         "softplus": activation("softplus")(x) / torch.exp(x),
         "softplus above": (activation("softplus")(-x) + x) / torch.exp(x),
         "gelu": activation("gelu")(x) / (x * torch.from_numpy(special.ndtr(x.numpy()))),
@@ -258,17 +258,19 @@ class TestOfOnesOwn:
             torch.zeros_like,
             lipschitz=1.0,
         )
-        assert leaky.mean_slope == pytest.approx(0.55, rel=1e-13)
+        assert leaky.mean_derivative == pytest.approx(0.55, rel=1e-13)
         assert leaky.he_scale() == pytest.approx(2 / 1.01, rel=1e-12)
 
     def test_means_are_computed(self) -> None:
         phi = build()
-        assert phi.mean_slope == pytest.approx(1, rel=1e-13)  # E rho^2
+        assert phi.mean_derivative == pytest.approx(1, rel=1e-13)  # E rho^2
         assert phi.he_scale() == pytest.approx((9 / 15) ** (1 / 3), rel=1e-12)  # E rho^6 / 9 = 15 beta^3 / 9
 
     @pytest.mark.parametrize("factor", [1e-6, 0.3, 1e6])
     def test_he_scale_at_any_size(self, factor: float) -> None:
-        phi = build(phi=lambda x: factor * x**3 / 3, slope=lambda x: factor * x**2, curvature=lambda x: 2 * factor * x)
+        phi = build(
+            phi=lambda x: factor * x**3 / 3, derivative=lambda x: factor * x**2, curvature=lambda x: 2 * factor * x
+        )
         assert phi.he_scale() == pytest.approx((9 / 15 / factor**2) ** (1 / 3), rel=1e-12)
 
     def test_he_scale_where_the_moment_falls(self) -> None:
@@ -293,7 +295,7 @@ class TestOfOnesOwn:
     def test_kinks_are_integrated_exactly(self) -> None:
         c, v = 0.7, 2.5
         phi, s = piecewise(c, kinks=[c]), math.sqrt(v)
-        assert phi.mean_slope == pytest.approx(special.ndtr(-c), rel=1e-13)
+        assert phi.mean_derivative == pytest.approx(special.ndtr(-c), rel=1e-13)
         density = math.exp(-c * c / v / 2) / math.sqrt(2 * math.pi)
         assert phi.second_moment(v) == pytest.approx((v + c * c) * special.ndtr(-c / s) - c * s * density, rel=1e-12)
         assert abs(phi.second_moment(phi.he_scale()) - 1) < 1e-12
@@ -303,8 +305,8 @@ class TestOfOnesOwn:
             "a Gaussian mean of shifted relu did not settle to 1e-13 at variance 1: "
             "name the points where its derivatives jump as kinks, or use a smaller variance"
         )
-        given = piecewise(0.7, mean_slope=0.25)
-        assert given.mean_slope == 0.25
+        given = piecewise(0.7, mean_derivative=0.25)
+        assert given.mean_derivative == 0.25
         assert "cannot be integrated beyond: name its kinks" in message(NumericalError, given.he_scale)
 
     @pytest.mark.parametrize("variance", [-1.0, math.nan, math.inf])
@@ -329,8 +331,8 @@ class TestOfOnesOwn:
                 "got torch.float64 of shape (8, 8) from torch.float32 of shape (8, 8)",
             ),
             (
-                {"slope": lambda x: (x**2).sum(-1)},
-                "slope of cubic must keep shape and dtype, "
+                {"derivative": lambda x: (x**2).sum(-1)},
+                "derivative of cubic must keep shape and dtype, "
                 "got torch.float32 of shape (8,) from torch.float32 of shape (8, 8)",
             ),
             ({"curvature": lambda x: x.log()}, "curvature of cubic must be finite on [-4, 4], got nan or inf"),
@@ -340,15 +342,15 @@ class TestOfOnesOwn:
         assert message(InputError, lambda: build(**changes)) == text
 
     def test_wrong_derivatives(self) -> None:
-        text = message(InputError, lambda: build(slope=lambda x: -(x**2)))
-        assert text.startswith("slope of cubic must be the derivative of its phi, and is not at ")
+        text = message(InputError, lambda: build(derivative=lambda x: -(x**2)))
+        assert text.startswith("derivative of cubic must be the derivative of its phi, and is not at ")
         tanh = activation("tanh")  # the second derivative that published code got wrong
         text = message(InputError, lambda: dataclasses.replace(tanh, curvature=lambda x: -2 * tanh(x)))
-        assert text.startswith("curvature of tanh must be the derivative of its slope, and is not at ")
+        assert text.startswith("curvature of tanh must be the derivative of its derivative, and is not at ")
 
 
 def _leaky(kink: float = 0.0, size: float = 1.0) -> Activation:
-    """A line of slope 0.1 below the kink and 1 above."""
+    """A line of derivative 0.1 below the kink and 1 above."""
     return Activation(
         "leaky",
         lambda x: size * torch.where(x > kink, x - kink, 0.1 * (x - kink)),
@@ -362,7 +364,7 @@ def _leaky(kink: float = 0.0, size: float = 1.0) -> Activation:
 @pytest.mark.parametrize("kink", [0.0, 1.5, -300.0])
 @pytest.mark.parametrize("size", [1.0, 1e-12])
 def test_a_jump_of_the_slope_is_a_kink_under_any_name(kink: float, size: float) -> None:
-    assert _leaky(kink, size).kinked
+    assert _leaky(kink, size).nonsmooth
 
 
 def test_a_jump_of_the_curvature_is_none() -> None:
@@ -374,14 +376,14 @@ def test_a_jump_of_the_curvature_is_none() -> None:
         lipschitz=math.inf,
         kinks=(1.0,),
     )
-    assert not half.kinked
+    assert not half.nonsmooth
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_of_the_known_ones_relu_alone_is_kinked(name: str) -> None:
-    assert activation(name).kinked == (name == "relu")
+def test_of_the_known_ones_relu_alone_is_nonsmooth(name: str) -> None:
+    assert activation(name).nonsmooth == (name == "relu")
     response = random_feature_response(gaussian_context(3, 2), k=8, activation=name)
-    assert getattr(response, "kinked", None) == (name == "relu")
+    assert response.hints.nonsmooth == (name == "relu")
     if name == "relu":
         with pytest.raises(InputError, match=r"needs phi'', which relu does not have"):
             check_features("ntk", activation(name))
@@ -391,6 +393,6 @@ def test_of_the_known_ones_relu_alone_is_kinked(name: str) -> None:
 
 def test_kinks_of_ones_own_are_seen_where_they_matter() -> None:
     response = random_feature_response(gaussian_context(3, 2), k=8, activation=_leaky())
-    assert getattr(response, "kinked", None) is True
+    assert response.hints.nonsmooth
     with pytest.raises(InputError, match=r"needs phi'', which leaky does not have"):
         check_features("ntk", _leaky())

@@ -94,7 +94,7 @@ def test_features_and_responses_keep_the_dtype(name: str, dtype: torch.dtype) ->
     X = _context(dtype)
     assert map_named(name).build(N, D, dtype=dtype)(X).dtype == dtype
     response = map_named(name).respond(X, 2)
-    assert response.like.dtype == dtype
+    assert response.hints.dtype == dtype
     assert response.shape == (D,)
 
 

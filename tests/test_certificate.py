@@ -80,10 +80,10 @@ def test_every_choice_of_multipliers_is_a_bound(
     bound = _bound(rows, _multipliers(rows, seed, size, kinds))
     delta = _in_ball(300, 6, radius, seed)
     for _ in range(3):  # random points, then points uphill of them
-        value, slope = response.change(delta)
+        value, grad = response.change(delta)
         assert float(value.max() ** 2) <= bound * (1 + 1e-9)
-        assert slope is not None
-        delta = radius * slope / slope.norm(dim=-1, keepdim=True).clamp_min(1e-300)
+        assert grad is not None
+        delta = radius * grad / grad.norm(dim=-1, keepdim=True).clamp_min(1e-300)
 
 
 @quietly
@@ -238,12 +238,12 @@ def test_the_quadratic_over_the_ball_is_bounded_and_reached(seed: int, kinds: in
 @pytest.mark.parametrize(
     "setting", [Setting("softmax", 2), Setting("sigmoid"), Setting("softmax", causal=True)], ids=str
 )
-def test_the_fit_knows_its_slopes(setting: Setting) -> None:
+def test_the_fit_knows_its_gradients(setting: Setting) -> None:
     """Of the ball's part exactly; of all of it nearly, since the smoothing moves with the multipliers."""
     rows = _rows(_response(setting, 3), 2.0)
     samples, start = certificate._Samples.of(rows, full=True), _multipliers(rows, 3, 1.0, 15)
     _, pulls = certificate._smooth_ball(rows, samples, start, 1e-2, full=True)
-    _, slope = certificate._smoothed(rows, samples, start, 1e-3, full=True)
+    _, grad = certificate._smoothed(rows, samples, start, 1e-3, full=True)
     measured_pulls, measured, scales = [], [], []
     for name in ("mu", "eta", "nu", "tau"):
         own = getattr(start, name)
@@ -258,7 +258,7 @@ def test_the_fit_knows_its_slopes(setting: Setting) -> None:
             scales.append(np.abs(own[row]))
     exact = np.concatenate(pulls)
     assert np.asarray(measured_pulls) == pytest.approx(exact, rel=1e-4, abs=1e-6 * np.abs(exact).max())
-    given_slope, seen = slope * np.asarray(scales), np.asarray(measured) * np.asarray(scales)
+    given_slope, seen = grad * np.asarray(scales), np.asarray(measured) * np.asarray(scales)
     assert float(given_slope @ seen) > 0.99 * float(np.linalg.norm(given_slope) * np.linalg.norm(seen))
 
 

@@ -11,16 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
-from wordsway.contexts import (
-    as_context,
-    check_radius,
-    check_size,
-    check_word,
-    check_words,
-    gaussian_context,
-    normalize,
-    perturb,
-)
+from wordsway.checks import as_context, check_radius, check_size, check_word, check_words
+from wordsway.contexts import gaussian_context, normalize, perturb
 from wordsway.errors import InputError
 from wordsway.seeds import check_seed
 

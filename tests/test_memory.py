@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from wordsway import memory
 from wordsway.errors import InputError
-from wordsway.memory import Meter, available, human, require
+from wordsway.memory import ResourceUsage, available, human, require
 
 MB = 10**6
 can_reset = os.access("/proc/self/clear_refs", os.W_OK)
@@ -124,16 +124,16 @@ def _touch(megabytes: int) -> None:
 
 def test_meter_times_the_block() -> None:
     start = time.perf_counter()
-    with Meter() as meter:
+    with ResourceUsage() as meter:
         time.sleep(0.02)
     assert 0.02 <= meter.seconds <= time.perf_counter() - start
     assert meter.peak_mb > 1.0
 
 
 def test_meter_sees_what_was_used_and_given_back() -> None:
-    with Meter() as small:
+    with ResourceUsage() as small:
         pass
-    with Meter() as large:
+    with ResourceUsage() as large:
         _touch(200)
     assert large.peak_mb >= small.peak_mb + (180 if can_reset else 0)
 
@@ -141,9 +141,9 @@ def test_meter_sees_what_was_used_and_given_back() -> None:
 @needs_reset
 def test_meter_forgets_what_was_used_before() -> None:
     _touch(300)
-    with Meter() as meter:
+    with ResourceUsage() as meter:
         _touch(50)
-    with Meter() as again:
+    with ResourceUsage() as again:
         _touch(300)
     assert again.peak_mb - meter.peak_mb > 200
 
@@ -151,14 +151,14 @@ def test_meter_forgets_what_was_used_before() -> None:
 @needs_reset
 @pytest.mark.parametrize("when", ["before", "inside", "after"])
 def test_nested_meters_each_see_their_own_peak(when: str) -> None:
-    with Meter() as outer:
+    with ResourceUsage() as outer:
         if when == "before":
             _touch(300)
-        with Meter() as inner:
+        with ResourceUsage() as inner:
             _touch(300 if when == "inside" else 50)
         if when == "after":
             _touch(300)
-    with Meter() as plain:
+    with ResourceUsage() as plain:
         _touch(300)
     assert outer.peak_mb == pytest.approx(plain.peak_mb, abs=40)
     if when == "inside":
@@ -173,12 +173,12 @@ def test_meters_that_overlap_in_two_threads() -> None:
     seen: list[float] = []
 
     def other() -> None:
-        with Meter() as meter:
+        with ResourceUsage() as meter:
             entered.set()
             leave.wait(10)
         seen.append(meter.peak_mb)
 
-    with Meter() as first:
+    with ResourceUsage() as first:
         thread = threading.Thread(target=other)
         thread.start()
         entered.wait(10)
@@ -189,7 +189,7 @@ def test_meters_that_overlap_in_two_threads() -> None:
 
 
 def test_meter_reports_after_an_exception() -> None:
-    meter = Meter()
+    meter = ResourceUsage()
     with pytest.raises(KeyError), meter:
         raise KeyError
     assert meter.seconds > 0
@@ -210,7 +210,7 @@ def test_a_meter_writes_one_file_and_reads_one(monkeypatch: pytest.MonkeyPatch) 
 
     for name in ("_STATUS", "_CLEAR_REFS"):
         monkeypatch.setattr(memory, name, File())
-    with Meter() as meter:
+    with ResourceUsage() as meter:
         assert asked == ["write 5"]
     assert asked == ["write 5", "read"]
     assert meter.peak_mb == 2.048
@@ -221,9 +221,17 @@ def test_without_the_linux_files_the_peak_of_the_process_is_reported(
 ) -> None:
     monkeypatch.setattr(memory, "_STATUS", tmp_path / "missing")
     monkeypatch.setattr(memory, "_CLEAR_REFS", tmp_path / "no" / "such")
-    with Meter() as meter:
+    with ResourceUsage() as meter:
         pass
     now = psutil.Process().memory_info().rss / 1e6
     assert 0.5 * now < meter.peak_mb < 1e6  # the right unit: not a factor 1024 off
     monkeypatch.setattr("sys.platform", "win32")
     assert memory._process_peak() / 1e6 == pytest.approx(now, rel=0.2)
+
+
+def test_usage_states_what_a_block_computed_in_without_changing_itself() -> None:
+    with ResourceUsage() as usage:
+        pass
+    noted = usage.computed_in("torch.float32", "cpu", 7)
+    assert (noted.dtype, noted.device, noted.evaluations, noted.seconds) == ("float32", "cpu", 7, usage.seconds)
+    assert (usage.dtype, usage.evaluations) == ("", 0)

@@ -32,10 +32,10 @@ class Problem:
     def __call__(self, delta: Array, gradient: bool) -> tuple[Array, Array | None]:
         assert np.isfinite(delta).all()
         assert float(np.linalg.norm(delta, axis=-1).max()) <= self.radius * (1 + 4 * np.finfo(delta.dtype).eps)
-        value, slope = self.value(delta)
+        value, grad = self.value(delta)
         self.best = np.maximum(self.best, value.max(0))
         self.calls += 1
-        return value, slope if gradient else None
+        return value, grad if gradient else None
 
 
 def _quadratic(matrices: Array) -> Callable[[Array], tuple[Array, Array]]:
@@ -128,8 +128,8 @@ def test_a_higher_maximum_on_the_way_to_the_edge_is_found() -> None:
     def hill(delta: Array) -> tuple[Array, Array]:
         length = np.linalg.norm(delta, axis=-1, keepdims=True)
         peak = 2 * np.exp(-10 * (length - 1.6) ** 2)
-        slope = (0.2 * length - 20 * (length - 1.6) * peak) * delta / np.maximum(length, 1e-12)
-        return (0.1 * length**2 + peak).sum((-2, -1)), slope
+        grad = (0.2 * length - 20 * (length - 1.6) * peak) * delta / np.maximum(length, 1e-12)
+        return (0.1 * length**2 + peak).sum((-2, -1)), grad
 
     found = maximise(Problem(hill), _normal(3, 2, 1, 4, seed=1), RADIUS)
     assert found.value == pytest.approx([2.2573, 2.2573], rel=1e-4)
@@ -197,23 +197,23 @@ def test_never_less_than_the_best_value_seen(
     seed: int, starts: int, moves: int, power: int, polish: int, keep: int
 ) -> None:
     problem = Problem(_waves(seed))
-    effort = SearchBudget(power=power, polish=polish, keep=keep)
-    found = maximise(problem, _normal(starts, 3, moves, 3, seed=seed), RADIUS, effort)
+    budget = SearchBudget(power=power, polish=polish, keep=keep)
+    found = maximise(problem, _normal(starts, 3, moves, 3, seed=seed), RADIUS, budget)
     assert np.array_equal(found.value, problem.best)
     value, _ = problem.value(found.delta[None])
     assert value[0] == pytest.approx(found.value, rel=1e-12)
     _inside(found)
 
 
-@pytest.mark.parametrize("effort", [None, SearchBudget(polish=7, keep=1)])
-def test_several_problems_at_once_are_the_same_as_one_at_a_time(effort: SearchBudget | None) -> None:
+@pytest.mark.parametrize("budget", [None, SearchBudget(polish=7, keep=1)])
+def test_several_problems_at_once_are_the_same_as_one_at_a_time(budget: SearchBudget | None) -> None:
     root = _normal(5, 6, 6, seed=4)
     matrices = root @ np.swapaxes(root, 1, 2)
     matrices[2] = 0  # done at once
     starts = _normal(6, 5, 1, 6, seed=1)
-    together = maximise(Problem(_quadratic(matrices)), starts, RADIUS, effort)
+    together = maximise(Problem(_quadratic(matrices)), starts, RADIUS, budget)
     for g in range(5):
-        alone = maximise(Problem(_quadratic(matrices[g : g + 1])), starts[:, g : g + 1], RADIUS, effort)
+        alone = maximise(Problem(_quadratic(matrices[g : g + 1])), starts[:, g : g + 1], RADIUS, budget)
         assert alone.value[0] == pytest.approx(together.value[g], rel=1e-8, abs=1e-12)
         assert alone.converged[0] == together.converged[g]
 
@@ -228,8 +228,8 @@ def test_a_search_that_runs_out_of_steps_says_so() -> None:
 @pytest.mark.parametrize("power", [0, 2])
 def test_no_polish_at_all_is_allowed(power: int) -> None:
     matrices = np.diag([1.0, 2.0, 3.0])[None]
-    effort = SearchBudget(power=power, sift=0, polish=0)
-    found = maximise(Problem(_quadratic(matrices)), _normal(3, 1, 1, 3, seed=1), RADIUS, effort)
+    budget = SearchBudget(power=power, screen=0, polish=0)
+    found = maximise(Problem(_quadratic(matrices)), _normal(3, 1, 1, 3, seed=1), RADIUS, budget)
     assert 9 <= found.value[0] <= 27 * (1 + 1e-9)
     assert not found.converged.any()
 
@@ -241,13 +241,11 @@ def test_points_of_another_basin_are_polished_too() -> None:
         near, far = np.exp(-4 * (delta - 1) ** 2), 2 * np.exp(-4 * (delta + 1) ** 2)
         return (near + far).sum((-2, -1)), -8 * (delta - 1) * near - 8 * (delta + 1) * far
 
-    starts, effort = np.ones((1, 1, 1, 1)), SearchBudget(power=0)
-    alone = maximise(Problem(peaks, 1.5), starts, 1.5, effort)
+    starts, budget = np.ones((1, 1, 1, 1)), SearchBudget(power=0)
+    alone = maximise(Problem(peaks, 1.5), starts, 1.5, budget)
     assert alone.value[0] == pytest.approx(1.0, rel=1e-3)
-    helped = maximise(Problem(peaks, 1.5), starts, 1.5, effort, escape=lambda point: -0.8 * point)
+    helped = maximise(Problem(peaks, 1.5), starts, 1.5, budget, nearby=lambda point: -0.8 * point)
     assert helped.value[0] == pytest.approx(2.0, rel=1e-3)
-    refused = maximise(Problem(peaks, 1.5), starts, 1.5, effort, escape=lambda point: None)
-    assert refused.value[0] == alone.value[0]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -268,7 +266,7 @@ def test_a_few_annealing_steps_are_enough_to_run(steps: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        *(({name: -1}, f"{name} must be an integer >= 0, got -1") for name in ("power", "sift", "polish", "anneal")),
+        *(({name: -1}, f"{name} must be an integer >= 0, got -1") for name in ("power", "screen", "polish", "anneal")),
         ({"power": 1.5}, "power must be an integer >= 0, got 1.5"),
         ({"anneal": True}, "anneal must be an integer >= 0, got True"),
         ({"keep": 0}, "keep must be an integer >= 1, got 0"),
@@ -282,11 +280,11 @@ def test_efforts_that_make_no_sense_are_refused(arguments: dict[str, Any], said:
         SearchBudget(**arguments)
 
 
-def test_an_effort_may_be_of_numpy_integers() -> None:
+def test_a_budget_may_be_of_numpy_integers() -> None:
     assert SearchBudget(power=np.int64(2), keep=np.int32(1)) == SearchBudget(power=2, keep=1)  # type: ignore[arg-type]
 
 
-def test_what_is_no_effort_is_refused() -> None:
+def test_what_is_no_budget_is_refused() -> None:
     problem: Any = Problem(_linear(_normal(1, 4)))
-    with pytest.raises(InputError, match="effort must be an SearchBudget or None, got 'tight'"):
+    with pytest.raises(InputError, match="budget must be a SearchBudget or None, got 'tight'"):
         maximise(problem, _normal(3, 1, 1, 4), RADIUS, "tight")  # type: ignore[arg-type]

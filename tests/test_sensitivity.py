@@ -26,7 +26,7 @@ from wordsway import (
     vocabulary_sensitivity,
     word_sensitivity,
 )
-from wordsway.maps import Attention, Ceiling, FeatureMap, Response
+from wordsway.maps import Attention, Ceiling, FeatureMap, Response, SearchHints
 from wordsway.maps.response import Functional, ValueAndGradient
 from wordsway.sensitivity import SearchBudget, Sensitivity
 
@@ -238,7 +238,7 @@ class _Counting:
 
 class _CountingResponse:
     def __init__(self, sizes: list[int], X: Tensor) -> None:
-        self.sizes, self.like = sizes, X.new_empty(0)
+        self.sizes, self.hints = sizes, SearchHints(X.dtype)
         self.shape: tuple[int, ...] = (X.shape[1],)
         self.batch: tuple[int, ...] = ()
 
@@ -300,7 +300,7 @@ def test_a_large_vocabulary_is_asked_in_batches() -> None:
 def test_records_are_frozen_and_ready_for_json(phi: FeatureMap, X: Tensor) -> None:
     one, profile = word_sensitivity(phi, X, 2), sensitivity_profile(phi, X, (1, 3))
     both, swaps = word_sensitivity(phi, X, (1, 3), together=True), vocabulary_sensitivity(phi, X, 1, X)
-    for record in (one, profile, both, swaps, one.cost):
+    for record in (one, profile, both, swaps):
         assert dataclasses.is_dataclass(record)
         with pytest.raises(dataclasses.FrozenInstanceError):
             record.value = 3.0  # type: ignore[misc, union-attr]
@@ -339,10 +339,10 @@ def test_records_say_what_each_number_rests_on(X: Tensor) -> None:
 def test_the_status_says_whether_the_search_converged(X: Tensor) -> None:
     phi = RandomAttention(D)
     assert word_sensitivity(phi, X, 2).status == "converged"
-    hasty = word_sensitivity(phi, X, 2, effort=SearchBudget(power=0, sift=0, polish=1, tolerance=1e-9))
+    hasty = word_sensitivity(phi, X, 2, budget=SearchBudget(power=0, screen=0, polish=1, tolerance=1e-9))
     assert hasty.status.startswith("stopped at the step limit")
     assert "lower bound" in hasty.status
-    profile = sensitivity_profile(phi, X, effort=SearchBudget(power=0, sift=0, polish=1, tolerance=1e-9))
+    profile = sensitivity_profile(phi, X, budget=SearchBudget(power=0, screen=0, polish=1, tolerance=1e-9))
     assert set(profile.to_dict()["status"]) == {hasty.status}
 
 

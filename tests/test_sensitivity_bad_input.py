@@ -191,7 +191,7 @@ def test_a_map_that_is_not_finite_within_the_ball_is_to_blame(word: Any, togethe
 
 
 @pytest.mark.parametrize("wrong", ["tight", "", 3, SearchBudget])
-def test_an_effort_of_another_kind_is_refused(wrong: Any) -> None:
-    parts = ["effort must be an SearchBudget", "got"]
-    refused(parts, word_sensitivity, RandomAttention(D), X, effort=wrong)
-    refused(parts, word_sensitivity, RandomAttention(D), X, (0, 1), together=True, effort=wrong)
+def test_a_budget_of_another_kind_is_refused(wrong: Any) -> None:
+    parts = ["budget must be a SearchBudget", "got"]
+    refused(parts, word_sensitivity, RandomAttention(D), X, budget=wrong)
+    refused(parts, word_sensitivity, RandomAttention(D), X, (0, 1), together=True, budget=wrong)

@@ -1,4 +1,4 @@
-"""Activations: phi, phi', phi'', Lipschitz constant, parity, mean slope, and the He scale beta of equation (7)."""
+"""Activations: phi, phi', phi'', Lipschitz constant, parity, mean derivative, and the He scale beta of equation (7)."""
 
 import functools
 import math
@@ -32,15 +32,15 @@ class Activation:
     ----------
     name
         What results and errors call it.
-    phi, slope, curvature
-        phi, phi' and phi''. Where phi' jumps, slope is either one-sided value and curvature that of either side.
+    phi, derivative, curvature
+        phi, phi' and phi''. Where phi' jumps, derivative is either one-sided value and curvature that of either side.
     lipschitz
         max |phi'|, or inf where there is none.
     parity
         "even" if phi(-x) = phi(x), "odd" if phi(-x) = -phi(x), None for neither.
     kinks
         Points other than 0 where phi' or phi'' jumps: quadrature is exact only on smooth pieces.
-    mean_slope
+    mean_derivative
         E phi'(rho) for rho ~ N(0, 1). Leave it out to have it computed, to 1e-13.
     beta
         The He scale, where a closed form is known; see `he_scale`.
@@ -54,18 +54,18 @@ class Activation:
 
     name: str
     phi: Elementwise
-    slope: Elementwise
+    derivative: Elementwise
     curvature: Elementwise
     lipschitz: float
     parity: Literal["even", "odd"] | None = None
     kinks: tuple[float, ...] = ()
-    mean_slope: float = math.nan
+    mean_derivative: float = math.nan
     beta: float | None = None
 
     def __post_init__(self) -> None:
         _check(self)
-        if math.isnan(self.mean_slope):
-            object.__setattr__(self, "mean_slope", _expect(self.slope, 1.0, self))
+        if math.isnan(self.mean_derivative):
+            object.__setattr__(self, "mean_derivative", _expect(self.derivative, 1.0, self))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return phi(x), entry by entry."""
@@ -75,12 +75,12 @@ class Activation:
         return f"Activation({self.name!r})"
 
     @property
-    def kinked(self) -> bool:
+    def nonsmooth(self) -> bool:
         """Whether phi' jumps, at 0 or at any of the `kinks`."""
         points = torch.tensor([0.0, *self.kinks], dtype=torch.float64, device="cpu")
         step = 1e-9 * points.abs().clamp_min(1)
-        below, above = self.slope(points - step), self.slope(points + step)
-        scale = self.slope(_sample()).abs().max()  # of phi', so that a small phi may jump too
+        below, above = self.derivative(points - step), self.derivative(points + step)
+        scale = self.derivative(_sample()).abs().max()  # of phi', so that a small phi may jump too
         return bool(((above - below).abs() > 1e-6 * torch.maximum(scale, above.abs() + below.abs())).any())
 
     def second_moment(self, variance: float) -> float:
@@ -206,7 +206,7 @@ def _check(of: Activation) -> None:
         raise InputError(f"beta must be a finite number > 0 or None, got {of.beta}")
     object.__setattr__(of, "kinks", tuple(of.kinks))
     x = _sample()
-    for part in ("phi", "slope", "curvature"):
+    for part in ("phi", "derivative", "curvature"):
         for dtype in (torch.float32, torch.float64):
             values = getattr(of, part)(x.to(dtype).reshape(8, 8))
             if values.shape != (8, 8) or values.dtype != dtype:
@@ -216,9 +216,9 @@ def _check(of: Activation) -> None:
                 )
             if not bool(torch.isfinite(values).all()):
                 raise InputError(f"{part} of {of.name} must be finite on [-4, 4], got nan or inf")
-    _check_derivative(of, x, "phi", "slope")
-    _check_derivative(of, x, "slope", "curvature")
-    steepest = of.slope(x).abs().max().item()
+    _check_derivative(of, x, "phi", "derivative")
+    _check_derivative(of, x, "derivative", "curvature")
+    steepest = of.derivative(x).abs().max().item()
     if steepest > of.lipschitz * (1 + 1e-9):
         raise InputError(
             f"lipschitz of {of.name} must be max |phi'|, got {of.lipschitz} but |phi'| reaches {steepest:.6g}"
@@ -262,17 +262,17 @@ def _copy(x: Tensor) -> Tensor:
     return x.clone()  # never the argument itself: callers may write into what they get
 
 
-def _relu_slope(x: Tensor) -> Tensor:
+def _relu_derivative(x: Tensor) -> Tensor:
     return (x > 0).to(x.dtype)  # 0 at 0, as autograd has it
 
 
-def _tanh_slope(x: Tensor) -> Tensor:
+def _tanh_derivative(x: Tensor) -> Tensor:
     # 1 - tanh^2 would lose every digit from |x| = 19 on; 4 s(2x) s(-2x) with the sigmoid s loses none.
     return 4 * torch.sigmoid(2 * x) * torch.sigmoid(-2 * x)
 
 
 def _tanh_curvature(x: Tensor) -> Tensor:
-    return -2 * torch.tanh(x) * _tanh_slope(x)
+    return -2 * torch.tanh(x) * _tanh_derivative(x)
 
 
 def _distribution(x: Tensor) -> Tensor:
@@ -283,7 +283,7 @@ def _gelu(x: Tensor) -> Tensor:
     return x * _distribution(x)
 
 
-def _gelu_slope(x: Tensor) -> Tensor:
+def _gelu_derivative(x: Tensor) -> Tensor:
     near = x.clamp(-40, 40)  # the density is 0 beyond, and x^2 does not overflow
     return _distribution(x) + near * _density(near)
 
@@ -298,12 +298,12 @@ def _softplus(x: Tensor) -> Tensor:
     return -torch.nn.functional.logsigmoid(-x)
 
 
-def _sigmoid_slope(x: Tensor) -> Tensor:
+def _sigmoid_derivative(x: Tensor) -> Tensor:
     return torch.sigmoid(x) * torch.sigmoid(-x)
 
 
 def _sigmoid_curvature(x: Tensor) -> Tensor:
-    return -torch.tanh(x / 2) * _sigmoid_slope(x)
+    return -torch.tanh(x / 2) * _sigmoid_derivative(x)
 
 
 def _minus_sin(x: Tensor) -> Tensor:
@@ -321,17 +321,24 @@ def _half_square(x: Tensor) -> Tensor:
 # max of Phi(x) + x p(x), p the density: its derivative (2 - x^2) p(x) vanishes at sqrt(2), where p = e^-1 / sqrt(2 pi).
 _GELU_LIPSCHITZ = (1 + math.erf(1)) / 2 + math.sqrt(2) * math.exp(-1) / _ROOT_2_PI
 
-# Mean slopes: Phi(rho) and the sigmoid are 1/2 plus an odd function, and x p(x), sin and x are odd.
+# Mean derivatives: Phi(rho) and the sigmoid are 1/2 plus an odd function, and x p(x), sin and x are odd.
 _ALL = (
-    Activation("relu", torch.relu, _relu_slope, _zeros, lipschitz=1.0, mean_slope=0.5, beta=2.0),
-    Activation("tanh", torch.tanh, _tanh_slope, _tanh_curvature, lipschitz=1.0, parity="odd"),
-    Activation("gelu", _gelu, _gelu_slope, _gelu_curvature, lipschitz=_GELU_LIPSCHITZ, mean_slope=0.5),
-    Activation("softplus", _softplus, torch.sigmoid, _sigmoid_slope, lipschitz=1.0, mean_slope=0.5),
-    Activation("cos", torch.cos, _minus_sin, _minus_cos, lipschitz=1.0, parity="even", mean_slope=0.0),
+    Activation("relu", torch.relu, _relu_derivative, _zeros, lipschitz=1.0, mean_derivative=0.5, beta=2.0),
+    Activation("tanh", torch.tanh, _tanh_derivative, _tanh_curvature, lipschitz=1.0, parity="odd"),
+    Activation("gelu", _gelu, _gelu_derivative, _gelu_curvature, lipschitz=_GELU_LIPSCHITZ, mean_derivative=0.5),
+    Activation("softplus", _softplus, torch.sigmoid, _sigmoid_derivative, lipschitz=1.0, mean_derivative=0.5),
+    Activation("cos", torch.cos, _minus_sin, _minus_cos, lipschitz=1.0, parity="even", mean_derivative=0.0),
     Activation(
-        "square", _half_square, _copy, _ones, lipschitz=math.inf, parity="even", mean_slope=0.0, beta=2 / math.sqrt(3)
+        "square",
+        _half_square,
+        _copy,
+        _ones,
+        lipschitz=math.inf,
+        parity="even",
+        mean_derivative=0.0,
+        beta=2 / math.sqrt(3),
     ),
-    Activation("identity", _copy, _ones, _zeros, lipschitz=1.0, parity="odd", mean_slope=1.0, beta=1.0),
-    Activation("sigmoid", torch.sigmoid, _sigmoid_slope, _sigmoid_curvature, lipschitz=0.25),
+    Activation("identity", _copy, _ones, _zeros, lipschitz=1.0, parity="odd", mean_derivative=1.0, beta=1.0),
+    Activation("sigmoid", torch.sigmoid, _sigmoid_derivative, _sigmoid_curvature, lipschitz=0.25),
 )
 ACTIVATIONS: Mapping[str, Activation] = MappingProxyType({item.name: item for item in _ALL})

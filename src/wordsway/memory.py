@@ -1,10 +1,12 @@
-"""How much memory there is, refusing what cannot fit before it is allocated, and metering what was used."""
+"""How much memory there is, refusing what cannot fit before it is allocated, and measuring what was used."""
 
 import sys
 import threading
 import time
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
+from typing import Any, Self
 
 import psutil  # type: ignore[import-untyped]
 
@@ -93,8 +95,9 @@ def _folder_free(folder: Path, limit: str, usage: str, cache: str) -> int | None
     return allowed - used + int(stat.get(cache, 0))  # file cache is given back when memory is short
 
 
-class Meter:
-    """Seconds and peak resident memory of a block: ``with Meter() as meter: ...``, then read its fields.
+@dataclass
+class ResourceUsage:
+    """Seconds and peak resident memory of a block, and what it computed in: ``with ResourceUsage() as usage: ...``.
 
     Attributes
     ----------
@@ -105,20 +108,25 @@ class Meter:
         entry, and what other threads used meanwhile; memory that an allocator kept from earlier work and hands out
         again is resident on entry, and raises no peak. Where the operating system cannot forget an earlier peak (all
         but Linux), it is the peak since the process started: an upper bound.
+    dtype, device
+        What the numbers were computed in, where `computed_in` was called.
+    evaluations
+        Batches of perturbations that a search evaluated.
 
     Notes
     -----
-    Meters may be nested and may overlap between threads: the high-water mark is one for the process, so each reset
-    first hands the mark to every meter that is running. Entering writes a small file of the system, leaving reads one.
-    One meter times one block; make another for the next.
+    Blocks may be nested and may overlap between threads: the high-water mark is one for the process, so each reset
+    first hands the mark to every block that is running. Entering writes a small file of the system, leaving reads one.
+    One object measures one block.
     """
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.peak_mb = 0.0
-        self._start = 0.0
+    seconds: float = 0.0
+    peak_mb: float = 0.0
+    dtype: str = ""
+    device: str = ""
+    evaluations: int = 0
 
-    def __enter__(self) -> "Meter":
+    def __enter__(self) -> Self:
         with _LOCK:
             _hand_out()
             _reset_high_water()
@@ -132,19 +140,27 @@ class Meter:
         self.seconds = time.perf_counter() - self._start
         with _LOCK:
             _hand_out()
-            _RUNNING.remove(self)
+            _RUNNING[:] = [usage for usage in _RUNNING if usage is not self]
+
+    def computed_in(self, dtype: object, device: object, evaluations: int) -> Self:
+        """Return a copy that also states what the block computed in and how many evaluations it took."""
+        name = str(dtype).removeprefix("torch.")
+        return replace(self, dtype=name, device=str(device), evaluations=evaluations)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 _LOCK = threading.Lock()
-_RUNNING: list[Meter] = []
+_RUNNING: list[ResourceUsage] = []
 
 
 def _hand_out() -> None:
-    """Raise the peak of every running meter to the present high-water mark."""
+    """Raise the peak of every running block to the present high-water mark."""
     if _RUNNING:
         mark = _high_water() / 1e6
-        for meter in _RUNNING:
-            meter.peak_mb = max(meter.peak_mb, mark)
+        for usage in _RUNNING:
+            usage.peak_mb = max(usage.peak_mb, mark)
 
 
 def _reset_high_water() -> None:

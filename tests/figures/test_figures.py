@@ -170,7 +170,7 @@ def test_a_trial_is_the_sensitivity_of_the_first_word(parameters: dict[str, Any]
     context = gaussian_context(6, 8, 5)
     response = map_named(parameters["map"]).respond(context, 0, MapOptions(depth=parameters.get("depth")), 5)
     effort = shared._PATIENT if parameters["map"] == "relu-raf" else None
-    expected = response_sensitivity(response, 0, seed=5, effort=effort)
+    expected = response_sensitivity(response, 0, seed=5, budget=effort)
     record = shared.trial(parameters, 5)
     assert (record["sensitivity"], record["ceiling"]) == (expected.value, expected.ceiling)
     assert record["status"] == "converged"

@@ -16,11 +16,11 @@ from wordsway.sensitivity import SearchBudget
 SMOOTH = ["raf", "sigmoid", "rf-tanh", "own-batched"]
 KINKED = ["relu-raf", "rf", "drf"]
 ORDER = list(itertools.product(TRAININGS, LOSSES, (0.0, 0.5)))
-HASTY = SearchBudget(power=0, sift=3, polish=3)
+HASTY = SearchBudget(power=0, screen=3, polish=3)
 
 
 def _run(
-    given: Scene, seed: int = 0, effort: SearchBudget | None = None, radius: float | None = None
+    given: Scene, seed: int = 0, budget: SearchBudget | None = None, radius: float | None = None
 ) -> list[Generalization]:
     """Every problem there is."""
     return one_word_generalization(
@@ -33,7 +33,7 @@ def _run(
         losses=LOSSES,
         penalties=(0.0, 0.5),
         seed=seed,
-        effort=effort,
+        budget=budget,
         radius=radius,
     )
 
@@ -83,11 +83,11 @@ def _expected(exact: Models, problem: Problem, features: Array, n: int) -> dict[
     }
 
 
-@pytest.mark.parametrize(("seed", "effort"), [(0, None), (1, HASTY)])
+@pytest.mark.parametrize(("seed", "budget"), [(0, None), (1, HASTY)])
 @pytest.mark.parametrize("name", MAPS)
-def test_records_say_what_the_definitions_say(name: str, seed: int, effort: SearchBudget | None) -> None:
+def test_records_say_what_the_definitions_say(name: str, seed: int, budget: SearchBudget | None) -> None:
     given = scene(name, seed)
-    exact, found = given.models(), _run(given, seed, HASTY if name == "own" else effort)  # it takes no batches
+    exact, found = given.models(), _run(given, seed, HASTY if name == "own" else budget)  # it takes no batches
     assert [(r.problem.training, r.problem.loss, r.problem.penalty) for r in found] == ORDER
     for record in found:
         assert float(record.delta.norm()) <= given.radius * (1 + 1e-9)
@@ -113,7 +113,7 @@ def test_the_trained_models_interpolate_the_new_sample() -> None:
 
 
 def test_records_are_ready_for_json() -> None:
-    record = _run(scene("raf"), effort=HASTY)[0]
+    record = _run(scene("raf"), budget=HASTY)[0]
     plain = record.to_dict()
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
     wanted = {"training", "loss", "penalty", "gamma", "error", "bound", "interpolates", "lambda_min", "seconds"}
@@ -127,7 +127,7 @@ def test_records_are_ready_for_json() -> None:
 
 def test_a_search_that_stops_early_says_that_it_is_an_upper_bound() -> None:
     given = scene("raf", n=6, d=8)
-    short = _run(given, effort=SearchBudget(power=0, sift=1, polish=0))
+    short = _run(given, budget=SearchBudget(power=0, screen=1, polish=0))
     assert {r.status for r in short} == {"stopped at the step limit: still an upper bound, more steps may lower it"}
     assert {r.status for r in _run(given)} == {"converged"}
 
@@ -137,7 +137,7 @@ def test_labels_that_contradict_are_not_interpolated() -> None:
     given = scene("raf")
     twice = Scene(given.phi, given.contexts[[0, 1, 2, 0]], np.array([1.0, -1.0, 1.0, -1.0]), given.X, 1.0, 0)
     exact = twice.models()
-    for record in _run(twice, effort=HASTY):
+    for record in _run(twice, budget=HASTY):
         assert not record.interpolates
         assert record.lambda_min == pytest.approx(0.0, abs=1e-9)
         features = twice.moved(record.delta[None])[0]
@@ -151,7 +151,7 @@ def test_more_samples_than_features() -> None:
     narrow = RandomFeatures(5, 4, weight=np.random.default_rng(1).standard_normal((5, 20)) / 4, activation="tanh")
     few = Scene(narrow, given.contexts, given.labels, given.X, given.y, 1)
     exact = few.models()
-    for record in _run(few, effort=HASTY):
+    for record in _run(few, budget=HASTY):
         assert not record.interpolates
         assert record.floor == 0 or record.problem.training == "fine-tuned"
         features = few.moved(record.delta[None])[0]
@@ -190,8 +190,8 @@ def _descent(given: Scene, problems: list[Problem], steps: int) -> Array:
         features = given.phi(perturb(given.X, given.word, delta)).reshape(len(problems), -1)
         loss = ((features * vectors).sum(-1) + shift) ** 2 + penalty * (features @ theta - exact.before) ** 2
         best = torch.minimum(best, loss.detach())
-        (slope,) = torch.autograd.grad(loss.sum(), delta)
-        delta = delta.detach() - 0.05 * slope
+        (grad,) = torch.autograd.grad(loss.sum(), delta)
+        delta = delta.detach() - 0.05 * grad
         delta = delta * (given.radius / delta.norm(dim=-1, keepdim=True)).clamp_max(1.0)
     return np.asarray(best.numpy())
 
@@ -264,7 +264,7 @@ def _numbers(record: Generalization) -> list[float]:
 @pytest.mark.parametrize("name", ["raf", "relu-raf", "drf", "own-batched"])
 def test_the_same_seed_gives_the_same_bytes(name: str) -> None:
     state = torch.get_rng_state()
-    one, two = (_run(scene(name), seed=3, effort=SearchBudget(power=0, sift=5, polish=5, anneal=8)) for _ in range(2))
+    one, two = (_run(scene(name), seed=3, budget=SearchBudget(power=0, screen=5, polish=5, anneal=8)) for _ in range(2))
     for first, second in zip(one, two, strict=True):
         assert torch.equal(first.delta, second.delta)
         assert _numbers(first) == _numbers(second)
@@ -274,7 +274,7 @@ def test_the_same_seed_gives_the_same_bytes(name: str) -> None:
 def test_the_same_seed_of_revealed_weights_gives_the_same_bytes() -> None:
     given = scene("rf")
     maps = [RandomFeatures(5, 4, 30, seed=seed) for seed in (1, 1, 2)]
-    runs = [_run(Scene(phi, given.contexts, given.labels, given.X, 1.0, 0), effort=HASTY) for phi in maps]
+    runs = [_run(Scene(phi, given.contexts, given.labels, given.X, 1.0, 0), budget=HASTY) for phi in maps]
     for one, same, other in zip(*runs, strict=True):
         assert torch.equal(one.delta, same.delta)
         assert _numbers(one) == _numbers(same)
@@ -301,7 +301,7 @@ def test_where_there_are_kinks_a_problem_hardly_depends_on_the_others(name: str)
 def test_contexts_of_float32(name: str) -> None:
     given = scene(name, 1)
     single = Scene(given.phi, given.contexts.float(), given.labels, given.X.float(), given.y, given.word)
-    found, precise = _run(single, effort=HASTY), _run(given, effort=HASTY)
+    found, precise = _run(single, budget=HASTY), _run(given, budget=HASTY)
     weights = name == "rf"  # float64 weights make float64 features
     for one, two in zip(found, precise, strict=True):
         assert one.cost.dtype == ("float64" if weights else "float32")
@@ -315,10 +315,10 @@ def test_contexts_of_float32(name: str) -> None:
 
 def test_contexts_may_be_lists_or_arrays() -> None:
     given = scene("raf")
-    expected = _run(given, effort=HASTY)
+    expected = _run(given, budget=HASTY)
     for contexts, labels in ((given.contexts.numpy(), given.labels.tolist()), (list(given.contexts), given.labels)):
         other = Scene(given.phi, contexts, labels, given.X.numpy(), int(given.y), given.word)  # type: ignore[arg-type]
-        for one, two in zip(_run(other, effort=HASTY), expected, strict=True):
+        for one, two in zip(_run(other, budget=HASTY), expected, strict=True):
             assert torch.equal(one.delta, two.delta)
 
 
@@ -328,7 +328,7 @@ def test_lazily_revealed_features_follow_the_law_of_stored_ones() -> None:
 
     def reached(phi: RandomFeatures) -> float:
         (found,) = one_word_generalization(
-            phi, contexts[1:], signs(4), contexts[0], 1, losses=("alignment",), trainings=("fine-tuned",), effort=HASTY
+            phi, contexts[1:], signs(4), contexts[0], 1, losses=("alignment",), trainings=("fine-tuned",), budget=HASTY
         )
         return found.alignment_fine_tuned
 

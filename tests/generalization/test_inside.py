@@ -13,7 +13,7 @@ from wordsway.sensitivity.search import Objective
 
 Array = npt.NDArray[np.floating[Any]]
 RADIUS = 3.0
-SMOOTH = SearchBudget(power=0, sift=12, keep=3, polish=60, tolerance=1e-6)
+SMOOTH = SearchBudget(power=0, screen=12, keep=3, polish=60, tolerance=1e-6)
 
 
 def _normal(*shape: int, seed: int) -> Array:
@@ -124,7 +124,7 @@ def test_objectives_below_zero_converge_and_say_so(seed: int, d: int, lift: floa
 def test_a_search_that_is_cut_short_below_zero_says_so() -> None:
     matrices = np.diag(np.geomspace(1e-3, 1, 30))[None]
     objective = _hill(matrices, np.full((1, 30), 0.3), np.array([-1e-6]))
-    short = SearchBudget(power=0, sift=1, keep=1, polish=2, tolerance=1e-6)
+    short = SearchBudget(power=0, screen=1, keep=1, polish=2, tolerance=1e-6)
     found = maximise(Asked(objective), _normal(1, 1, 1, 30, seed=1), RADIUS, short, inside=True)
     assert not found.converged.any()
     long = maximise(Asked(objective), _normal(1, 1, 1, 30, seed=1), RADIUS, SMOOTH, inside=True)
@@ -152,6 +152,6 @@ def test_never_less_than_the_best_start() -> None:
     starts = 0.3 * _normal(20, 4, 1, 3, seed=2)
     found = maximise(Asked(waves), starts, RADIUS, SMOOTH, inside=True)
     assert bool((found.value >= waves(starts, False)[0].max(0)).all())
-    kinked = SearchBudget(power=0, sift=12, keep=3, polish=20, anneal=60, tolerance=1e-6)
+    kinked = SearchBudget(power=0, screen=12, keep=3, polish=20, anneal=60, tolerance=1e-6)
     annealed = maximise(Asked(waves), starts, RADIUS, kinked, inside=True)
     assert bool((annealed.value >= waves(starts, False)[0].max(0)).all())

@@ -55,14 +55,14 @@ def test_every_loss_is_what_its_definition_says(name: str, seed: int) -> None:
 def test_every_gradient_is_that_of_the_definition(name: str, seed: int) -> None:
     given = scene(name, seed)
     exact, points = given.models(), given.ball(3, seed)
-    _, slopes = _losses(given)(_repeated(points, len(PROBLEMS)))
+    _, gradients = _losses(given)(_repeated(points, len(PROBLEMS)))
     for axis in range(points.shape[1]):
         step = STEP * np.eye(points.shape[1])[axis]
         ahead, behind = given.moved(points + step), given.moved(points - step)
         for g, problem in enumerate(PROBLEMS):
             measured = (exact.loss(problem, ahead) - exact.loss(problem, behind)) / (2 * STEP)
-            size = np.abs(slopes[:, g]).max()
-            np.testing.assert_allclose(slopes[:, g, axis], measured, atol=1e-6 * (1 + size), err_msg=str(problem))
+            size = np.abs(gradients[:, g]).max()
+            np.testing.assert_allclose(gradients[:, g, axis], measured, atol=1e-6 * (1 + size), err_msg=str(problem))
 
 
 def test_predictions_after_training_are_those_of_the_definitions() -> None:
@@ -70,9 +70,9 @@ def test_predictions_after_training_are_those_of_the_definitions() -> None:
     given = scene("raf", 2)
     exact, points = given.models(), given.ball(5, 1)
     losses = _losses(given)
-    values, slopes = losses.several(torch.from_numpy(points))
-    assert slopes is not None
-    assert slopes.shape == (3, 5, 4)
+    values, gradients = losses.several(torch.from_numpy(points))
+    assert gradients is not None
+    assert gradients.shape == (3, 5, 4)
     moved, fine, again = values.numpy()
     features, missing = given.moved(points), given.y - exact.before
     np.testing.assert_allclose(moved, features @ exact.theta, atol=1e-9)
@@ -85,11 +85,11 @@ def test_predictions_after_training_are_those_of_the_definitions() -> None:
 def test_problems_together_are_the_same_as_one_at_a_time(name: str) -> None:
     given = scene(name, 3)
     points = given.ball(2 * len(PROBLEMS), 4).reshape(2, len(PROBLEMS), -1)  # each problem at points of its own
-    values, slopes = _losses(given)(points)
+    values, gradients = _losses(given)(points)
     for g, problem in enumerate(PROBLEMS):
         alone, pull = _losses(given, [problem])(points[:, g : g + 1])
         np.testing.assert_allclose(values[:, g], alone[:, 0], rtol=1e-12)
-        np.testing.assert_allclose(slopes[:, g], pull[:, 0], rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(gradients[:, g], pull[:, 0], rtol=1e-10, atol=1e-12)
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -115,10 +115,10 @@ def test_losses_of_given_functionals(seed: int, training: str, loss: str, penalt
         "swapped": ((fine if retrained else again) + 1) ** 2,
         "error": (f + (again if retrained else fine) * (label - before) + label) ** 2,
     }[loss] + penalty * (f - before) ** 2
-    value, slope = Losses(several, [Problem(training, loss, penalty)], label, before)(point[:, None])
+    value, grad = Losses(several, [Problem(training, loss, penalty)], label, before)(point[:, None])
     assert value[0, 0] == pytest.approx(expected, rel=1e-9)
     assert value.shape == (1, 1)
-    assert slope.shape == (1, 1, 4)
+    assert grad.shape == (1, 1, 4)
 
 
 def test_functionals_without_a_gradient_are_refused() -> None:
@@ -131,16 +131,16 @@ def test_functionals_without_a_gradient_are_refused() -> None:
 
 
 def _same(one: Functional, others: Sequence[Functional], delta: Tensor, tolerance: float = 1e-11) -> None:
-    values, slopes = one(delta)
-    assert slopes is not None
-    assert len(values) == len(slopes) == len(others)
-    for value, slope, other in zip(values, slopes, others, strict=True):
+    values, gradients = one(delta)
+    assert gradients is not None
+    assert len(values) == len(gradients) == len(others)
+    for value, grad, other in zip(values, gradients, others, strict=True):
         single, pull = other(delta)
         assert pull is not None
         assert value.shape == single.shape
-        assert slope.shape == pull.shape == delta.shape
+        assert grad.shape == pull.shape == delta.shape
         assert float((value - single).abs().max()) <= tolerance * (1 + float(single.abs().max()))
-        assert float((slope - pull).abs().max()) <= tolerance * (1 + float(pull.abs().max()))
+        assert float((grad - pull).abs().max()) <= tolerance * (1 + float(pull.abs().max()))
 
 
 def _check_inners(response: Response, plain: PlainResponse, shape: Sequence[int], seed: int) -> None:
@@ -220,8 +220,9 @@ def test_a_stored_response_is_that_of_the_same_map(
     assert isinstance(lazy, LayeredResponse)
     stored = lazy.stored()
     assert all(isinstance(block, DenseGaussian) for block in stored.blocks)
-    for name in ("shape", "batch", "kinked", "thrifty"):
-        assert getattr(stored, name) == getattr(lazy, name)
+    assert (stored.shape, stored.batch) == (lazy.shape, lazy.batch)
+    for name in ("dtype", "random_starts", "nonsmooth", "expensive"):
+        assert getattr(stored.hints, name) == getattr(lazy.hints, name)
     delta = normal(6, *lazy.shape, seed=2)
     plain = PlainResponse(phi, X, word, together)
     u = normal(9, seed=4)

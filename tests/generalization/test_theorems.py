@@ -13,7 +13,7 @@ from wordsway import one_word_generalization
 from wordsway.generalization import TRAININGS
 from wordsway.sensitivity import SearchBudget
 
-HASTY = SearchBudget(power=0, sift=2, polish=2)
+HASTY = SearchBudget(power=0, screen=2, polish=2)
 SCENES = st.builds(
     scene,
     st.sampled_from([name for name in MAPS if name != "own"]),
@@ -108,7 +108,7 @@ def test_records_obey_their_floor(given_scene: Scene, penalty: float) -> None:
         given_scene.y,
         given_scene.word,
         penalties=(penalty,),
-        effort=HASTY,
+        budget=HASTY,
     )
     for record in found:
         assert record.floor <= record.error + 1e-7

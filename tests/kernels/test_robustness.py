@@ -31,7 +31,7 @@ def explicit(model: FeatureModel) -> Any:
     def features(x: Tensor) -> Tensor:
         if model.kind == "rf":
             return phi(weights @ x)
-        return torch.outer(x, phi.slope(weights @ x)).flatten()
+        return torch.outer(x, phi.derivative(weights @ x)).flatten()
 
     Phi = torch.stack([features(x) for x in model.inputs])
     theta = torch.linalg.pinv(Phi) @ model.labels
@@ -47,11 +47,11 @@ def test_the_gradient_is_that_of_the_explicit_model(kind: str, name: str, count:
     plain = explicit(model)
     point = x.clone().requires_grad_(True)
     value = plain(point)
-    (slope,) = torch.autograd.grad(value, point)
+    (derivative,) = torch.autograd.grad(value, point)
     found = model.robustness(x)
     assert found.output == pytest.approx(float(value.detach()), rel=1e-7, abs=1e-7)
-    torch.testing.assert_close(found.gradient, slope, rtol=1e-6, atol=1e-6 * float(slope.norm()))
-    assert found.value == pytest.approx(float(x.norm() * slope.norm()), rel=1e-6)
+    torch.testing.assert_close(found.gradient, derivative, rtol=1e-6, atol=1e-6 * float(derivative.norm()))
+    assert found.value == pytest.approx(float(x.norm() * derivative.norm()), rel=1e-6)
     assert found.fit < 1e-8
 
 

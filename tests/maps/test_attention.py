@@ -65,7 +65,7 @@ class TestCapturedRows(AttentionConformance):
 
     radius = 2.0
     single_tolerance = 0.05  # weights of scores in the hundreds
-    slope_tolerance = 1e-5
+    gradient_tolerance = 1e-5
 
     @pytest.fixture(
         autouse=True,
@@ -101,7 +101,7 @@ class TestRowsWithoutWeight(AttentionConformance):
     """relu rows whose scores are all negative give no weight to any word, until one moves."""
 
     seeds = (0,)
-    slope_tolerance = 1e-5  # sums of weights near 0 bend sharply
+    gradient_tolerance = 1e-5  # sums of weights near 0 bend sharply
 
     @pytest.fixture(autouse=True, params=[(1, False), (1, True), (2, False), (3, True)], ids=str)
     def _setting(self, request: pytest.FixtureRequest) -> None:

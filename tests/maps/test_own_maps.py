@@ -8,7 +8,7 @@ from torch import Tensor
 
 from maps.twins import Setting, normal, plain_attention
 from wordsway import RandomAttention, gaussian_context, respond, sensitivity_profile, word_sensitivity
-from wordsway.maps import Ceiling, FeatureMap, PlainResponse, Response
+from wordsway.maps import Ceiling, FeatureMap, PlainResponse, Response, SearchHints
 from wordsway.maps.response import Functional, ValueAndGradient
 from wordsway.testing import MapConformance
 
@@ -86,7 +86,7 @@ class _MeanResponse:
         d = X.shape[1]
         self.shape: tuple[int, ...] = (max(count, 1), d) if count or together else (d,)
         self.batch: tuple[int, ...] = (count,) if count and not together else ()
-        self.like = X.new_empty(0)
+        self.hints = SearchHints(X.dtype)
         self.together = together
         self.weight = phi.weight.to(X)
         self.base = phi(X)
@@ -94,8 +94,8 @@ class _MeanResponse:
     def _total(self, delta: Tensor) -> Tensor:
         return delta.sum(-2) if self.together else delta
 
-    def _spread(self, slope: Tensor, delta: Tensor) -> Tensor:
-        return slope.unsqueeze(-2).expand_as(delta) if self.together else slope
+    def _spread(self, grad: Tensor, delta: Tensor) -> Tensor:
+        return grad.unsqueeze(-2).expand_as(delta) if self.together else grad
 
     def features(self, delta: Tensor) -> Tensor:
         return self.base + self._total(delta) @ self.weight.mT
@@ -105,13 +105,13 @@ class _MeanResponse:
         size, norm = moved.square().sum(-1).sqrt(), self.base.square().sum().sqrt()
         if not gradient:
             return size / norm, None
-        slope = (moved / size.clamp_min(1e-300).unsqueeze(-1)) @ self.weight / norm
-        return size / norm, self._spread(slope, delta)
+        grad = (moved / size.clamp_min(1e-300).unsqueeze(-1)) @ self.weight / norm
+        return size / norm, self._spread(grad, delta)
 
     def inner(self, u: Tensor) -> Functional:
         def functional(delta: Tensor) -> ValueAndGradient:
-            slope = (u @ self.weight).expand_as(self._total(delta))
-            return self.features(delta) @ u, self._spread(slope, delta)
+            grad = (u @ self.weight).expand_as(self._total(delta))
+            return self.features(delta) @ u, self._spread(grad, delta)
 
         return functional
 
@@ -159,18 +159,18 @@ class _Lazy:
 class _Faulty:
     def __init__(self, response: Response, fault: str) -> None:
         self._response, self._fault = response, fault
-        self.shape, self.batch, self.like = response.shape, response.batch, response.like
+        self.shape, self.batch, self.hints = response.shape, response.batch, response.hints
 
     def features(self, delta: Tensor) -> Tensor:
         return self._response.features(delta) * (1 + 1e-8 * (self._fault == "features"))
 
     def change(self, delta: Tensor, gradient: bool = True) -> ValueAndGradient:
-        value, slope = self._response.change(delta, gradient)
+        value, grad = self._response.change(delta, gradient)
         if self._fault == "double":
             value = value.double()
-        if self._fault == "slope" and slope is not None:
-            slope = slope * (1 + 1e-6)
-        return value + 1e-6 * (self._fault == "zero"), slope
+        if self._fault == "grad" and grad is not None:
+            grad = grad * (1 + 1e-6)
+        return value + 1e-6 * (self._fault == "zero"), grad
 
     def inner(self, u: Tensor) -> Functional:
         return self._response.inner(u * (1 + 1e-6 * (self._fault == "inner")))
@@ -189,7 +189,7 @@ class _Faulty:
         ("context", "features_are_those_of_the_perturbed_context"),
         ("zero", "zero_perturbation_gives_zero_change"),
         ("zero", "change_is_that_of_the_features_relative_to_their_norm"),
-        ("slope", "gradient_of_the_change"),
+        ("grad", "gradient_of_the_change"),
         ("inner", "inner_products_and_their_gradient"),
         ("word", "words_on_their_own_equal_single_words"),
         ("ceiling", "ceiling_is_above_every_value"),
@@ -219,11 +219,11 @@ def test_features_may_be_one_number(batched: bool) -> None:
     total.batched = batched  # type: ignore[attr-defined]
     X = gaussian_context(3, 2)
     response, delta = respond(total, X, 1), normal(4, 2, seed=1)
-    value, slope = response.change(delta)
+    value, grad = response.change(delta)
     expected = ((X[1] + delta).square().sum(1) - 2) / 6  # |X|^2 = n d = 6
     assert torch.allclose(value, expected.abs(), rtol=0, atol=1e-12)
-    assert slope is not None
-    assert torch.allclose(slope, 2 * (X[1] + delta) / 6 * expected.sign()[:, None], rtol=0, atol=1e-12)
+    assert grad is not None
+    assert torch.allclose(grad, 2 * (X[1] + delta) / 6 * expected.sign()[:, None], rtol=0, atol=1e-12)
     assert torch.allclose(response.inner(torch.tensor(2.0))(delta)[0], 2 * (6 + 6 * expected), rtol=0, atol=1e-12)
     assert respond(total, X, (0, 2)).change(torch.stack([delta, delta], dim=1))[0].shape == (4, 2)
     assert word_sensitivity(total, X, 1).value == pytest.approx(1.0, rel=1e-3)  # all of the word and as much again

@@ -59,7 +59,7 @@ def test_the_copy_without_output_keeps_the_rule() -> None:
 
 
 def test_half_a_rule_is_refused() -> None:
-    with pytest.raises(InputError, match="gain, array_gain and array_slope, or none of them"):
+    with pytest.raises(InputError, match="gain, array_gain and array_derivative, or none of them"):
         Score("half", torch.relu)
 
 
@@ -72,10 +72,10 @@ def _power(power: int, normalised: bool = True) -> Score:
     def gain(s: Array) -> Array:
         return np.asarray((np.maximum(s, 0) if normalised else s) ** power)
 
-    def slope(s: Array) -> Array:
+    def grad(s: Array) -> Array:
         return np.asarray(power * (np.maximum(s, 0) if normalised else s) ** (power - 1))
 
-    return Score(f"power{power}", tensor_gain, gain, slope, normalised)
+    return Score(f"power{power}", tensor_gain, gain, grad, normalised)
 
 
 def _bounded() -> Score:
@@ -84,10 +84,10 @@ def _bounded() -> Score:
     def gain(s: Array) -> Array:
         return np.asarray(np.clip((s + 1) / 2, 0, 1))
 
-    def slope(s: Array) -> Array:
+    def grad(s: Array) -> Array:
         return np.asarray((np.abs(s) < 1) / 2, s.dtype)
 
-    return Score("bounded", lambda s: ((s + 1) / 2).clamp(0, 1), gain, slope)
+    return Score("bounded", lambda s: ((s + 1) / 2).clamp(0, 1), gain, grad)
 
 
 OWN = {
@@ -110,9 +110,9 @@ def _worst(response: ws.Response, radius: float) -> Tensor:
     moves = torch.cat([moves, axes.expand(-1, *response.shape)])
     moves = radius * moves / moves.norm(dim=-1, keepdim=True)
     moves = torch.cat([moves, 0.5 * moves])
-    value, slope = response.change(moves)
-    assert slope is not None
-    uphill = radius * slope / slope.norm(dim=-1, keepdim=True).clamp_min(1e-300)
+    value, grad = response.change(moves)
+    assert grad is not None
+    uphill = radius * grad / grad.norm(dim=-1, keepdim=True).clamp_min(1e-300)
     return torch.maximum(value.amax(0), response.change(uphill)[0].amax(0))
 
 
@@ -176,4 +176,4 @@ def test_a_score_of_its_name_alone_is_not_the_linear_one() -> None:
 def test_a_score_that_is_zero_somewhere_is_not_positive() -> None:
     relu = _power(1)
     with pytest.raises(InputError, match=r"gains of a positive score must be > 0, got 0 at -10"):
-        Score("relu", relu.gain, relu.array_gain, relu.array_slope, positive=True)
+        Score("relu", relu.gain, relu.array_gain, relu.array_derivative, positive=True)

@@ -139,10 +139,10 @@ def test_the_dtype_of_a_random_map_is_the_one_asked_for(dtype: torch.dtype) -> N
     for X in (gaussian_context(N, D), gaussian_context(N, D, dtype=torch.float32)):
         assert phi(X).dtype == dtype
         response = respond(phi, X, 1)
-        assert response.like.dtype == dtype
-        value, slope = response.change(normal(2, D, seed=1).to(X.dtype))
-        assert slope is not None
-        assert value.dtype == slope.dtype == dtype
+        assert response.hints.dtype == dtype
+        value, grad = response.change(normal(2, D, seed=1).to(X.dtype))
+        assert grad is not None
+        assert value.dtype == grad.dtype == dtype
 
 
 @pytest.mark.parametrize("depth", [None, 3])
@@ -154,7 +154,7 @@ def test_the_cheap_form_is_a_map_at_its_context(depth: int | None, word: int | t
     assert isinstance(response, LayeredResponse)
     assert response.shape == ((D,) if isinstance(word, int) else (len(word), D))
     delta = normal(3, *response.shape, seed=2)
-    value, slope = response.change(delta)
+    value, grad = response.change(delta)
     features, product = response.features(delta), response.inner(torch.arange(N * D).double())(delta)
     moves = delta.reshape(3, -1, D)
     hidden = response.starts[0] + sum(block.dense() @ moves[:, i].mT for i, block in enumerate(response.blocks))
@@ -167,8 +167,8 @@ def test_the_cheap_form_is_a_map_at_its_context(depth: int | None, word: int | t
     assert torch.allclose(product[0], expected @ torch.arange(N * D).double(), rtol=0, atol=1e-10)
     direction, step = normal(*response.shape, seed=7), 1e-6
     ends = [response.change(delta + sign * step * direction)[0] for sign in (1, -1)]
-    assert slope is not None
-    along = (slope * direction).flatten(1).sum(1)
+    assert grad is not None
+    along = (grad * direction).flatten(1).sum(1)
     assert torch.allclose((ends[0] - ends[1]) / (2 * step), along, rtol=0, atol=1e-6 * float(along.abs().max()))
 
 
@@ -211,10 +211,10 @@ class TestLaw:
         """S by five steps of the power iteration: questions that depend on answers, and few of them."""
         delta, values = normal(self.d, seed=0), []
         for _ in range(5):
-            value, slope = response.change(delta * math.sqrt(self.d) / delta.norm())
+            value, grad = response.change(delta * math.sqrt(self.d) / delta.norm())
             values.append(float(value))
-            assert slope is not None
-            delta = slope
+            assert grad is not None
+            delta = grad
         return max(values)
 
     def _sample(self, kind: str, depth: int | None) -> list[float]:

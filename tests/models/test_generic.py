@@ -140,12 +140,12 @@ def test_changes_are_those_of_plain_passes(name: str, together: bool, monkeypatc
         reader = plain.reader(network, ids, on)
         assert reader.rows.shape == (N, OTHERS[name][5])
         moves = plain.random_moves(len(words), reader.rows)
-        values, slopes, _ = reader.changes(words, moves, gradient=True)
+        values, gradients, _ = reader.changes(words, moves, gradient=True)
         for place, word in enumerate(words):
             rows = plain.moved(reader.rows, word, moves[place])
             assert float(values[place]) == pytest.approx(plain.change(network, reader.rows, rows, on), rel=1e-9)
-        assert slopes is not None
-        assert bool(slopes[:, 0].abs().amax(1).gt(0).all()) or name == "gemma3"  # whose window ends
+        assert gradients is not None
+        assert bool(gradients[:, 0].abs().amax(1).gt(0).all()) or name == "gemma3"  # whose window ends
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -194,7 +194,7 @@ def test_a_word_of_embedding_zero_needs_a_radius(tmp_path: Path) -> None:
 
 
 def test_a_word_that_cannot_move_the_output_has_zero(tmp_path: Path) -> None:
-    """In a decoder of no layer before it, a word moves its own row only: the rows of the others give no slope."""
+    """In a decoder of no layer before it, a word moves its own row only: the rows of the others give no grad."""
     model = _model("mistral", tmp_path, sliding_window=2, dtype=torch.float32)
     with torch.no_grad():
         for layer in model.network.layers:

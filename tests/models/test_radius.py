@@ -12,7 +12,7 @@ from wordsway.models import norm_radius
 
 
 def _climb(a: Tensor, b: Tensor) -> float:
-    """max |a o z + b| over |z| = sqrt(d), from below: repeated steps to the point where the slope is steepest."""
+    """max |a o z + b| over |z| = sqrt(d), from below: repeated steps to the point where the grad is steepest."""
     d = len(a)
     eye = torch.eye(d, dtype=torch.float64)
     random = torch.randn(300, d, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

@@ -29,9 +29,9 @@ def _agrees(network: Any, on: str | int, n: int = N) -> None:
     reader = plain.reader(network, _ids(n), on)
     words = plain.words(n)
     moves = plain.random_moves(len(words), reader.rows)
-    values, slopes, apart = reader.changes(words, moves, gradient=True)
+    values, gradients, apart = reader.changes(words, moves, gradient=True)
     before = plain.output(network, reader.rows, on)
-    assert slopes is not None
+    assert gradients is not None
     assert (apart is not None) == (on in plain.DISTRIBUTIONS)
     size, close = (1e-3, 1e-2) if hasattr(network.base_model, "norm") else (1e-5, 1e-5)  # RMSNorm rounds to float32
     step = size * plain.random_moves(len(words), reader.rows, seed=2)
@@ -48,9 +48,11 @@ def _agrees(network: Any, on: str | int, n: int = N) -> None:
             plain.output(network, plain.moved(reader.rows, word, moves[place] + turn * step[place]), on)
             for turn in (1, -1)
         )
-        slope = (plain.distance(before, ahead, on) - plain.distance(before, behind, on)) / 2
-        assert abs(float((slopes[place] * step[place]).sum()) - slope) <= close * float(slopes[place].norm()) * size
-        assert not slopes[place, len(word.tokens) :].any()
+        grad = (plain.distance(before, ahead, on) - plain.distance(before, behind, on)) / 2
+        assert (
+            abs(float((gradients[place] * step[place]).sum()) - grad) <= close * float(gradients[place].norm()) * size
+        )
+        assert not gradients[place, len(word.tokens) :].any()
 
 
 def _one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,15 +85,15 @@ def test_a_batch_gives_what_single_passes_give(name: str, dtype: torch.dtype, mo
         reader = plain.reader(network, _ids(), on)
         words = plain.words(N)
         moves = plain.random_moves(len(words), reader.rows)
-        together, slopes, _ = reader.changes(words, moves, gradient=True)
+        together, gradients, _ = reader.changes(words, moves, gradient=True)
         with monkeypatch.context() as inside:
             _one_at_a_time(inside)
             alone, single, _ = reader.changes(words, moves, gradient=True)
-        assert slopes is not None
+        assert gradients is not None
         assert single is not None
         assert together.dtype == dtype
         torch.testing.assert_close(together, alone, rtol=close, atol=close)
-        torch.testing.assert_close(slopes, single, rtol=10 * close, atol=10 * close * float(single.abs().max()))
+        torch.testing.assert_close(gradients, single, rtol=10 * close, atol=10 * close * float(single.abs().max()))
 
 
 def test_the_order_of_words_and_repeated_words_do_not_matter() -> None:
@@ -207,9 +209,9 @@ def test_half_precision_is_measured_in_single_precision() -> None:
         reader = plain.reader(network, _ids(), on)
         words = plain.words(N)[3:6]
         moves = plain.random_moves(3, reader.rows)
-        values, slopes, _ = reader.changes(words, moves, gradient=True)
-        assert slopes is not None
-        assert (values.dtype, slopes.dtype) == (torch.float32, torch.bfloat16)
+        values, gradients, _ = reader.changes(words, moves, gradient=True)
+        assert gradients is not None
+        assert (values.dtype, gradients.dtype) == (torch.float32, torch.bfloat16)
         for place, word in enumerate(words):
             rows = reader.rows.double()
             expected = plain.change(exact, rows, plain.moved(rows, word, moves[place].double()), on)

@@ -98,8 +98,8 @@ def _resolve(
     seed: int,
 ) -> Plan:
     """Check everything that was asked for, before anything is drawn."""
-    from wordsway.cli.plan import DRAWN, check_choice, check_seeds
-    from wordsway.contexts import check_radius, check_size, check_word
+    from wordsway.checks import check_choice, check_radius, check_size, check_word
+    from wordsway.cli.plan import DRAWN, check_seeds
     from wordsway.errors import InputError
     from wordsway.generalization import TRAININGS, Problem
     from wordsway.maps.catalogue import map_named

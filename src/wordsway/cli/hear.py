@@ -48,7 +48,7 @@ def hear(
     as_json: Json = False,
 ) -> None:
     """Measure how far one word moves a model, against the length of the text around it."""
-    from wordsway.contexts import check_size
+    from wordsway.checks import check_size
     from wordsway.models import load
     from wordsway.models.hearing import LENGTHS, SENTENCE, check_lengths, map_curves
     from wordsway.models.hearing import hear as measure

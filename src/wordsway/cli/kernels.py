@@ -52,7 +52,7 @@ def ntk(
 ) -> None:
     """Measure the smallest eigenvalue of the tangent kernel of a random network: can it fit any labels?"""
     from wordsway.activations import activation as named
-    from wordsway.contexts import check_size
+    from wordsway.checks import check_size
     from wordsway.errors import InputError
     from wordsway.models.inputs import check_dimension
 
@@ -95,8 +95,7 @@ def robustness(
 ) -> None:
     """Measure how far an adversarial change of an input moves a model that fits its samples: S = |x| |grad f(x)|."""
     from wordsway.activations import activation as named
-    from wordsway.cli.plan import check_choice
-    from wordsway.contexts import check_size
+    from wordsway.checks import check_choice, check_size
     from wordsway.kernels.robustness import KINDS
     from wordsway.models.inputs import check_dimension
 
@@ -123,8 +122,8 @@ def _said(data: str, d: int | None) -> str:
 
 
 def _each(trial: Callable[[int], dict[str, Any]], trials: int, seed: int) -> Iterator[dict[str, Any]]:
+    from wordsway.checks import check_size
     from wordsway.cli.plan import check_seeds
-    from wordsway.contexts import check_size
 
     count = check_size(trials, "trials")
     first = check_seeds(seed, count)

@@ -81,8 +81,8 @@ def _resolve(
     seed: int,
 ) -> Plan:
     """Check everything that was asked for; the model is read, since it knows how many layers and words there are."""
+    from wordsway.checks import check_size
     from wordsway.cli.plan import check_seeds
-    from wordsway.contexts import check_size
     from wordsway.errors import InputError
     from wordsway.models import load
 

@@ -9,14 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from wordsway.contexts import (
-    check_radius,
-    check_size,
-    check_word,
-    gaussian_context,
-    load_contexts,
-    normalize,
-)
+from wordsway.checks import check_choice, check_radius, check_size, check_word
+from wordsway.contexts import gaussian_context, load_contexts, normalize
 from wordsway.errors import InputError, nearest
 from wordsway.maps.catalogue import MapOptions, NamedMap, map_named
 from wordsway.seeds import check_seed
@@ -120,12 +114,6 @@ def _parse_word(text: str) -> int | None:
         return int(text)
     except ValueError:
         raise InputError(f"word must be a position counted from 0, or all, got {text!r}") from None
-
-
-def check_choice(name: str, value: str, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}{nearest(value, known)}")
-    return value
 
 
 def check_seeds(seed: int, trials: int) -> int:

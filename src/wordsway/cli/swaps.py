@@ -47,7 +47,7 @@ def swaps(
     """Find the words of the vocabulary that move a model most, in the place of one word of a text."""
     if exhaustive and compare:
         raise typer.BadParameter("--exhaustive and --compare exclude each other: only a ranking can fall short")
-    from wordsway.contexts import check_size
+    from wordsway.checks import check_size
     from wordsway.models import load
     from wordsway.seeds import check_seed
 

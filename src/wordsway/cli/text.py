@@ -114,8 +114,7 @@ def resolve(
     seed: int,
 ) -> Plan:
     """Check all options; the model is read last, since it knows what can be measured on it."""
-    from wordsway.cli.plan import check_choice
-    from wordsway.contexts import check_size
+    from wordsway.checks import check_choice, check_size
     from wordsway.errors import InputError
     from wordsway.experiments.texts import Options
     from wordsway.models import load

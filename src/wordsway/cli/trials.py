@@ -11,7 +11,7 @@ from typing import Any
 from tqdm import tqdm
 
 from wordsway.cli.plan import Plan
-from wordsway.memory import Meter
+from wordsway.memory import ResourceUsage
 from wordsway.sensitivity import Sensitivity, response_sensitivity, sensitivity_profile
 
 Record = dict[str, Any]
@@ -35,7 +35,7 @@ def _trial(plan: Plan, seed: int) -> list[Record]:
     """Draw the weights, search and bound; drawing or reading the context is not counted in the seconds."""
     context = plan.context(seed)
     r, bound = plan.radius, plan.ceiling
-    with Meter() as meter:
+    with ResourceUsage() as usage:
         if plan.word is None:
             phi = plan.map.build(plan.n, plan.d, plan.options, seed, plan.dtype)
             shown = sys.stderr.isatty()
@@ -44,10 +44,10 @@ def _trial(plan: Plan, seed: int) -> list[Record]:
         else:
             response = plan.map.respond(context, plan.word, plan.options, seed)
             found = [response_sensitivity(response, plan.word, r, ceiling=bound, seed=seed)]
-    return [_record(plan, seed, one, meter) for one in found]
+    return [_record(plan, seed, one, usage) for one in found]
 
 
-def _record(plan: Plan, seed: int, found: Sensitivity, meter: Meter) -> Record:
+def _record(plan: Plan, seed: int, found: Sensitivity, usage: ResourceUsage) -> Record:
     record: Record = {
         "map": plan.map.name,
         "n": plan.n,
@@ -56,8 +56,8 @@ def _record(plan: Plan, seed: int, found: Sensitivity, meter: Meter) -> Record:
         "seed": seed,
         "sensitivity": found.value,
         "ceiling": found.ceiling,
-        "seconds": round(meter.seconds, 6),
-        "peak_mb": round(meter.peak_mb, 3),
+        "seconds": round(usage.seconds, 6),
+        "peak_mb": round(usage.peak_mb, 3),
         "dtype": found.cost.dtype,
         "status": found.status,
         "radius": found.radius,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from wordsway.contexts import check_size
+from wordsway.checks import check_size
 from wordsway.errors import InputError, nearest
 from wordsway.seeds import check_seed
 

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from wordsway.experiments.experiment import Parameters, Record, canonical_record
-from wordsway.memory import Meter
+from wordsway.memory import ResourceUsage
 
 _SETTLED = threading.local()
 _PACKAGES = ("wordsway", "torch", "numpy", "scipy")
@@ -39,7 +39,7 @@ def work(trial: Callable[[Parameters, int], Record], parameters: Parameters, see
     """Run one trial with one thread, so that its numbers do not depend on who else works on this machine."""
     use_one_thread()
     record, error, dtype = None, None, None
-    with Meter() as meter:
+    with ResourceUsage() as usage:
         try:
             found = trial(parameters, seed)
             record = canonical_record(found)
@@ -48,7 +48,7 @@ def work(trial: Callable[[Parameters, int], Record], parameters: Parameters, see
             raise
         except BaseException as problem:  # SystemExit too: it must not end the runner
             error = _describe(problem)
-    return Outcome(record, error, dtype, meter.seconds, meter.peak_mb, versions(), platform.node())
+    return Outcome(record, error, dtype, usage.seconds, usage.peak_mb, versions(), platform.node())
 
 
 def use_one_thread() -> None:

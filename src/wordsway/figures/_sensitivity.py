@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 REVIEWS, GAUSSIAN = "imdb", "gaussian"
 _PAPER_DIMENSION = 768
-_PATIENT = SearchBudget(power=3, sift=7, polish=0, anneal=200)
+_PATIENT = SearchBudget(power=3, screen=7, polish=0, anneal=200)
 
 
 def trial(parameters: Parameters, seed: int) -> Record:
@@ -30,8 +30,8 @@ def trial(parameters: Parameters, seed: int) -> Record:
     """
     named = map_named(parameters["map"])
     response = named.respond(context_of(parameters, seed), 0, MapOptions(depth=parameters.get("depth")), seed)
-    effort = _PATIENT if named.name == "relu-raf" else None
-    found = response_sensitivity(response, 0, ceiling="quick", seed=seed, effort=effort)
+    budget = _PATIENT if named.name == "relu-raf" else None
+    found = response_sensitivity(response, 0, ceiling="quick", seed=seed, budget=budget)
     return {
         "sensitivity": found.value,
         "ceiling": found.ceiling,

@@ -19,7 +19,7 @@ SIZES: shared.Sizes = {
 
 def claims(table: Table) -> list[Verdict]:
     def judge(name: str, rows: Table) -> list[Verdict]:
-        if abs(ACTIVATIONS[name].mean_slope) < 1e-9:
+        if abs(ACTIVATIONS[name].mean_derivative) < 1e-9:
             return [shared.falls(name, rows)]
         return [shared.stays(name, rows), grows(name, rows)]
 

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wordsway.contexts import check_radius, check_word
+from wordsway.checks import check_radius, check_word
 from wordsway.generalization.interpolator import Interpolator, check_labels, features_of
 from wordsway.generalization.losses import Array
 from wordsway.generalization.samples import check_label, check_samples
 from wordsway.maps import FeatureMap, respond
-from wordsway.memory import Meter
+from wordsway.memory import ResourceUsage
 from wordsway.seeds import generator
-from wordsway.sensitivity.records import Cost, status
+from wordsway.sensitivity.records import status
 from wordsway.sensitivity.search import SearchBudget, maximise
 
 
@@ -44,7 +44,7 @@ class PredictionGap:
     delta: Tensor
     lambda_min: float
     status: str
-    cost: Cost
+    cost: ResourceUsage
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; without the witness."""
@@ -72,7 +72,7 @@ def prediction_gap(
     label, values = check_label(y), check_labels(labels, len(samples))
     position = check_word(len(context), word)
     r = check_radius(radius, context.shape[1])
-    with Meter() as meter:
+    with ResourceUsage() as usage:
         model = Interpolator(features_of(phi, samples), values)
         with torch.no_grad():
             own = phi(context).to(torch.float64)
@@ -80,23 +80,24 @@ def prediction_gap(
         before = float(own.reshape(-1) @ theta)
         lambda_min = model.with_sample(own)
         response = respond(phi, context, position)
-        response = response.stored() if hasattr(response, "stored") else response
-        functional, like = response.inner(theta.reshape(own.shape)), response.like
+        hints = response.hints
+        response = response if hints.prepare is None else hints.prepare()
+        functional = response.inner(theta.reshape(own.shape))
 
         def objective(point: Array, gradient: bool) -> tuple[Array, Array | None]:
-            value, slope = functional(torch.from_numpy(np.ascontiguousarray(point[:, 0, 0])).to(like))
+            value, grad = functional(hints.cast(torch.from_numpy(np.ascontiguousarray(point[:, 0, 0]))))
             gap = value.numpy() - before
-            slopes = np.zeros_like(point[:, 0, 0]) if slope is None else slope.numpy()
-            return np.abs(gap)[:, None], (np.sign(gap)[:, None] * slopes)[:, None, None]
+            gradients = np.zeros_like(point[:, 0, 0]) if grad is None else grad.numpy()
+            return np.abs(gap)[:, None], (np.sign(gap)[:, None] * gradients)[:, None, None]
 
         found = maximise(
-            objective, _starts(functional, context.to(like), seed), r, SearchBudget(power=3, sift=8, polish=24)
+            objective, _starts(functional, hints.cast(context), seed), r, SearchBudget(power=3, screen=8, polish=24)
         )
         bound = response.ceiling(r, "quick")
     ceiling = None
     if bound is not None and lambda_min > 0:
         ceiling = float(bound.value) * float(own.norm()) * math.sqrt((len(samples) + 1) / lambda_min)
-    cost = Cost.of(meter, like, found.evaluations)
+    cost = usage.computed_in(hints.dtype, hints.device, found.evaluations)
     ended = status(bool(found.converged[0]))
     return PredictionGap(float(found.value[0]), ceiling, torch.from_numpy(found.delta[0, 0]), lambda_min, ended, cost)
 
@@ -104,6 +105,6 @@ def prediction_gap(
 def _starts(functional: Any, context: Tensor, seed: int) -> Array:
     """Both signs of the steepest direction at 0, and a random one: the prediction is nearly linear in Delta."""
     d = context.shape[1]
-    _, slope = functional(context.new_zeros(1, d))
+    _, grad = functional(context.new_zeros(1, d))
     random = torch.randn(1, d, generator=generator(seed, "gap starts"), dtype=torch.float64)
-    return np.asarray(torch.cat([slope, -slope, random]).numpy()[:, None, None])
+    return np.asarray(torch.cat([grad, -grad, random]).numpy()[:, None, None])

@@ -18,7 +18,7 @@ from scipy import linalg
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.contexts import check_size
+from wordsway.checks import check_size
 from wordsway.errors import InputError, NumericalError
 from wordsway.generalization.samples import as_samples
 from wordsway.maps import FeatureMap

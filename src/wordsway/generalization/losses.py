@@ -69,17 +69,16 @@ class Problem:
 
 def functionals(response: Response, vectors: Sequence[Tensor]) -> Functional:
     """Delta (..., d) -> inner products (m, ...) with several vectors, and their gradients (m, ..., d)."""
-    together = getattr(response, "inners", None)
-    if together is not None:
-        found: Functional = together(vectors)
-        return found
+    hints = response.hints
+    if hints.inners is not None:
+        return hints.inners(vectors)
     single = [response.inner(vector) for vector in vectors]
 
     def functional(delta: Tensor) -> ValueAndGradient:
-        moved = delta.to(response.like)  # a map of float32 cannot be asked in float64
+        moved = hints.cast(delta)  # a map of float32 cannot be asked in float64
         pairs = [one(moved) for one in single]
-        slopes = [torch.zeros_like(moved) if slope is None else slope for _, slope in pairs]
-        return torch.stack([value for value, _ in pairs]), torch.stack(slopes)
+        gradients = [torch.zeros_like(moved) if grad is None else grad for _, grad in pairs]
+        return torch.stack([value for value, _ in pairs]), torch.stack(gradients)
 
     return functional
 
@@ -100,13 +99,13 @@ class Losses:
     def __call__(self, delta: Array) -> tuple[Array, Array]:
         """(B, G, d) -> losses (B, G) and gradients (B, G, d)."""
         flat = torch.from_numpy(np.ascontiguousarray(delta.reshape(-1, delta.shape[-1])))
-        values, slopes = self.several(flat)
-        if slopes is None:
+        values, gradients = self.several(flat)
+        if gradients is None:
             raise TypeError("a functional must give its gradient")
         found = values.numpy().reshape(3, *delta.shape[:2])  # 3 B G
-        pulls = slopes.numpy().reshape(3, *delta.shape)  # 3 B G d
+        pulls = gradients.numpy().reshape(3, *delta.shape)  # 3 B G d
         miss = np.einsum("gc,cbg->bg", self.mix, found) + self.shift
         gap = found[0] - self.before
         loss = miss**2 + self.penalty * gap**2
-        slope = np.einsum("bg,gc,cbgd->bgd", 2 * miss, self.mix, pulls) + (2 * self.penalty * gap)[..., None] * pulls[0]
-        return loss, slope
+        grad = np.einsum("bg,gc,cbgd->bgd", 2 * miss, self.mix, pulls) + (2 * self.penalty * gap)[..., None] * pulls[0]
+        return loss, grad

@@ -11,19 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wordsway.contexts import check_radius, check_several, check_word
+from wordsway.checks import check_radius, check_several, check_word
 from wordsway.errors import InputError
 from wordsway.generalization.interpolator import Interpolator, check_labels, features_of
 from wordsway.generalization.losses import TRAININGS, Array, Losses, Problem, functionals
 from wordsway.generalization.samples import check_label, check_samples
 from wordsway.maps import FeatureMap, Response, respond
-from wordsway.memory import Meter
+from wordsway.memory import ResourceUsage
 from wordsway.seeds import generator
-from wordsway.sensitivity.records import Cost, status
+from wordsway.sensitivity.records import status
 from wordsway.sensitivity.search import SearchBudget, maximise
 
-_SMOOTH = SearchBudget(power=0, sift=8, keep=3, polish=60, tolerance=1e-6)
-_KINKED = SearchBudget(power=0, sift=12, keep=3, polish=20, anneal=60, tolerance=1e-6)
+_SMOOTH = SearchBudget(power=0, screen=8, keep=3, polish=60, tolerance=1e-6)
+_NONSMOOTH = SearchBudget(power=0, screen=12, keep=3, polish=20, anneal=60, tolerance=1e-6)
 _FLOOR = 1e-2  # added to losses, so that "relative to its value" means something near 0
 
 
@@ -67,7 +67,7 @@ class Generalization:
         Whether theta* fits every training label.
     lambda_min : float
         The smallest eigenvalue of the kernel K of the training samples.
-    cost : Cost
+    cost : ResourceUsage
         Of the whole simulation, shared by all problems.
     """
 
@@ -88,7 +88,7 @@ class Generalization:
     status: str
     interpolates: bool
     lambda_min: float
-    cost: Cost
+    cost: ResourceUsage
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; without the witness."""
@@ -117,7 +117,7 @@ def one_word_generalization(
     trainings: Sequence[str] = TRAININGS,
     radius: float | None = None,
     seed: int = 0,
-    effort: SearchBudget | None = None,
+    budget: SearchBudget | None = None,
 ) -> list[Generalization]:
     """Train on contexts, then on (X, y), and change one word of X so that the loss on (X^i(Delta), -y) gets small.
 
@@ -141,7 +141,7 @@ def one_word_generalization(
         How far the word may move; sqrt(d) if left out.
     seed : int
         Seed of the starts of the search.
-    effort : SearchBudget, optional
+    budget : SearchBudget, optional
         How hard to search.
 
     Returns
@@ -159,10 +159,10 @@ def one_word_generalization(
     label, values = check_label(y), check_labels(labels, len(samples))
     position = check_word(len(context), word)
     r = check_radius(radius, context.shape[1])
-    with Meter() as meter:
+    with ResourceUsage() as usage:
         simulation = Simulation(phi, samples, values, context, label, position)
-        found = simulation.search(problems, r, seed, effort)
-    return [simulation.record(problem, *one, meter) for problem, one in zip(problems, found, strict=True)]
+        found = simulation.search(problems, r, seed, budget)
+    return [simulation.record(problem, *one, usage) for problem, one in zip(problems, found, strict=True)]
 
 
 def _problems(trainings: Sequence[str], losses: Sequence[str], penalties: Sequence[float]) -> list[Problem]:
@@ -184,7 +184,7 @@ class Simulation:
             found = phi(X).to(torch.float64)
         own = found.reshape(-1)
         response = respond(phi, X, word)
-        self.response: Response = response.stored() if hasattr(response, "stored") else response
+        self.response: Response = response if response.hints.prepare is None else response.hints.prepare()
         self.label, self.n = label, len(X)
         self.before = float(self.interpolator.predict(own))
         self.norm = float(own.norm())
@@ -193,18 +193,18 @@ class Simulation:
         self.several = functionals(self.response, [vector.reshape(found.shape) for vector in vectors])
 
     def search(
-        self, problems: Sequence[Problem], radius: float, seed: int, effort: SearchBudget | None
+        self, problems: Sequence[Problem], radius: float, seed: int, budget: SearchBudget | None
     ) -> list[tuple[Tensor, float, bool, int]]:
         """The best Delta of each problem, its loss, whether the search converged, and how many evaluations it took."""
         losses = Losses(self.several, problems, self.label, self.before)
         starts = self._starts(losses, radius, seed)
 
         def objective(point: Array, gradient: bool) -> tuple[Array, Array | None]:
-            value, slope = losses(point[:, :, 0])
-            return -(value + _FLOOR), -slope[:, :, None]
+            value, grad = losses(point[:, :, 0])
+            return -(value + _FLOOR), -grad[:, :, None]
 
-        kinked = getattr(self.response, "kinked", False)
-        found = maximise(objective, starts, radius, effort or (_KINKED if kinked else _SMOOTH), inside=True)
+        nonsmooth = self.response.hints.nonsmooth
+        found = maximise(objective, starts, radius, budget or (_NONSMOOTH if nonsmooth else _SMOOTH), inside=True)
         values = -found.value - _FLOOR
         deltas = torch.from_numpy(found.delta[:, 0])
         return [
@@ -214,24 +214,24 @@ class Simulation:
 
     def _starts(self, losses: Losses, radius: float, seed: int) -> Array:
         """Points (B, G, 1, d): down each loss from 0, and random ones; few where each evaluation is costly."""
-        thrifty = getattr(self.response, "thrifty", False)
+        expensive = self.response.hints.expensive
         problems, d = len(losses.penalty), self.response.shape[-1]
         drawn = torch.randn(6, d, generator=generator(seed, "generalization starts"), dtype=torch.float64)
         random = (drawn / drawn.norm(dim=-1, keepdim=True)).numpy()
-        _, slope = losses(np.zeros((1, problems, d)))
-        down = -slope / np.maximum(np.linalg.norm(slope, axis=-1, keepdims=True), np.finfo(float).tiny)  # 1 G d
-        spread = random[:1] if thrifty else np.concatenate([random[:5], 0.3 * random[5:]])
-        points = [down] if thrifty else [down, -down, 0.3 * down]
+        _, grad = losses(np.zeros((1, problems, d)))
+        down = -grad / np.maximum(np.linalg.norm(grad, axis=-1, keepdims=True), np.finfo(float).tiny)  # 1 G d
+        spread = random[:1] if expensive else np.concatenate([random[:5], 0.3 * random[5:]])
+        points = [down] if expensive else [down, -down, 0.3 * down]
         points.append(np.repeat(spread[:, None], problems, axis=1))
         return np.asarray(radius * np.concatenate(points)[:, :, None])
 
     def record(
-        self, problem: Problem, delta: Tensor, loss: float, converged: bool, evaluations: int, meter: Meter
+        self, problem: Problem, delta: Tensor, loss: float, converged: bool, evaluations: int, usage: ResourceUsage
     ) -> Generalization:
         """Everything that is known of one Delta."""
         values, _ = self.several(delta[None])
         moved, fine, again = (float(value) for value in values[:, 0])
-        change = float(self.response.change(delta[None].to(self.response.like), gradient=False)[0][0])
+        change = float(self.response.change(self.response.hints.cast(delta[None]), gradient=False)[0][0])
         missing = self.label - self.before
         after = moved + (again if problem.training == "re-trained" else fine) * missing
         gamma = abs(moved - self.before)
@@ -241,7 +241,7 @@ class Simulation:
             slack = slack * self.norm / math.sqrt(least) if least > 0 else math.inf
         error = (after + self.label) ** 2
         bound = max(2 - gamma, 0.0) ** 2
-        cost = Cost.of(meter, self.response.like, evaluations)
+        cost = usage.computed_in(self.response.hints.dtype, self.response.hints.device, evaluations)
         return Generalization(
             problem=problem,
             gamma=gamma,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wordsway.contexts import as_context
+from wordsway.checks import as_context
 from wordsway.errors import InputError
 
 

@@ -11,7 +11,7 @@ import torch
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from torch import Tensor
 
-from wordsway.contexts import as_context
+from wordsway.checks import as_context
 from wordsway.errors import InputError
 
 _DENSE = 400  # up to this size all eigenvalues are computed

@@ -18,7 +18,7 @@ import torch
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
-from wordsway.contexts import check_size
+from wordsway.checks import check_size
 from wordsway.errors import InputError, NumericalError
 from wordsway.kernels.eigenvalues import SmallestEigenvalue, smallest_eigenvalue
 from wordsway.kernels.network import Network, Passes, as_inputs, check_network
@@ -109,9 +109,9 @@ def descend(
         losses.append(float(rest @ rest) / len(rest))
         if losses[-1] <= enough and step % every == 0:
             break
-        slope = moving.slope(passes, rest) * (2 / len(rest))
-        mean.lerp_(slope, 1 - _FIRST)
-        square.lerp_(slope * slope, 1 - _SECOND)
+        derivative = moving.derivative(passes, rest) * (2 / len(rest))
+        mean.lerp_(derivative, 1 - _FIRST)
+        square.lerp_(derivative * derivative, 1 - _SECOND)
         now = rate * (1 + math.cos(math.pi * step / count)) / 2
         size = (square / (1 - _SECOND ** (step + 1))).sqrt_().add_(1e-8)
         moving.theta.addcdiv_(mean, size, value=-now / (1 - _FIRST ** (step + 1)))
@@ -146,7 +146,7 @@ class _Moving:
         parts = [piece.view(part.shape) for piece, part in zip(pieces, given, strict=True)]
         self.network = Network(parts[: network.depth], network.activation, parts[network.depth :] or None)
 
-    def slope(self, passes: Passes, rest: Tensor) -> Tensor:
+    def derivative(self, passes: Passes, rest: Tensor) -> Tensor:
         """The gradient of |f - y|^2 / 2 in theta, from f - y."""
         pulled = [backward * rest[:, None] for backward in passes.backward]
         found = [(back.mT @ features).flatten() for back, features in zip(pulled, passes.features, strict=True)]
@@ -163,7 +163,7 @@ def _integrate(network: Network, X: Tensor, y: Tensor, times: Tensor, tolerance:
     def downhill(_: float, theta: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         moving.theta.copy_(torch.from_numpy(theta))
         passes = moving.network.passes(X)
-        flat: npt.NDArray[np.float64] = -moving.slope(passes, passes.outputs - y).numpy()
+        flat: npt.NDArray[np.float64] = -moving.derivative(passes, passes.outputs - y).numpy()
         return flat
 
     def loss(theta: npt.NDArray[np.float64]) -> float:

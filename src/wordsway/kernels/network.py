@@ -14,9 +14,8 @@ from torch import Tensor
 from wordsway import memory
 from wordsway.activations import Activation
 from wordsway.activations import activation as activation_named
-from wordsway.contexts import check_size
+from wordsway.checks import as_tensor, check_size
 from wordsway.errors import InputError
-from wordsway.maps.arrays import as_tensor
 from wordsway.seeds import generator
 
 
@@ -120,7 +119,7 @@ class Network:
         outputs, features, before = self._forward(X)
         backward = [torch.ones_like(outputs)[:, None]]
         for weight, reached in zip(reversed(self.weights[1:]), reversed(before[:-1]), strict=True):
-            backward.append((backward[-1] @ weight.to(X)) * self.activation.slope(reached))
+            backward.append((backward[-1] @ weight.to(X)) * self.activation.derivative(reached))
         return Passes(outputs, tuple(features), tuple(reversed(backward)))
 
     def _forward(self, X: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:

@@ -25,13 +25,12 @@ from torch import Tensor
 from wordsway import memory
 from wordsway.activations import Activation
 from wordsway.activations import activation as activation_named
-from wordsway.contexts import check_size
+from wordsway.checks import as_tensor, check_size
 from wordsway.errors import InputError, NumericalError, nearest
 from wordsway.kernels.eigenvalues import SmallestEigenvalue, smallest_eigenvalue
 from wordsway.kernels.gram import Gram
 from wordsway.kernels.network import as_inputs
 from wordsway.kernels.weights import feature_rows
-from wordsway.maps.arrays import as_tensor
 from wordsway.seeds import check_seed
 
 KINDS = ("rf", "ntk")
@@ -180,7 +179,7 @@ class FeatureModel:
     def _features(self, block: Tensor) -> Tensor:
         """phi(X V^T) or phi'(X W^T) for a block of weights, (N, rows)."""
         reached = self.inputs @ block.mT
-        return self.activation(reached) if self.kind == "rf" else self.activation.slope(reached)
+        return self.activation(reached) if self.kind == "rf" else self.activation.derivative(reached)
 
     def _blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Blocks of weights, (rows, d), with what they give for the inputs, (N, rows)."""
@@ -216,10 +215,10 @@ class FeatureModel:
             if self.kind == "rf":
                 pulled = features.mT @ self.alpha
                 total += float(self.activation(reached) @ pulled)
-                gradient += block.mT @ (self.activation.slope(reached) * pulled)
+                gradient += block.mT @ (self.activation.derivative(reached) * pulled)
             else:
-                slopes = self.activation.slope(reached)
-                shares = features @ slopes  # N
+                derivatives = self.activation.derivative(reached)
+                shares = features @ derivatives  # N
                 total += float(self.alpha @ (nearby * shares))
                 gradient += self.inputs.mT @ (self.alpha * shares)
                 pulled = features.mT @ (self.alpha * nearby)
@@ -234,9 +233,9 @@ class FeatureModel:
         for block, features in self._blocks():
             reached = block @ point
             if self.kind == "rf":
-                found += block.mT @ (self.activation.slope(reached)[:, None] * features.mT)
+                found += block.mT @ (self.activation.derivative(reached)[:, None] * features.mT)
             else:
-                found += self.inputs.mT * (features @ self.activation.slope(reached))
+                found += self.inputs.mT * (features @ self.activation.derivative(reached))
                 found += (block.mT @ (self.activation.curvature(reached)[:, None] * features.mT)) * nearby
         return found
 
@@ -277,7 +276,7 @@ def check_features(kind: str, phi: Activation) -> None:
     """Whether there are such features, with the derivatives that are needed."""
     if kind not in KINDS:
         raise InputError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}{nearest(kind, KINDS)}")
-    if kind == "ntk" and phi.kinked:
+    if kind == "ntk" and phi.nonsmooth:
         raise InputError(f"ntk robustness needs phi'', which {phi.name} does not have at a kink: use softplus or gelu")
 
 

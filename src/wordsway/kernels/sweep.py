@@ -16,7 +16,7 @@ from torch import Tensor
 from wordsway import memory
 from wordsway.activations import Activation
 from wordsway.activations import activation as activation_named
-from wordsway.contexts import check_several, check_size
+from wordsway.checks import check_several, check_size
 from wordsway.errors import InputError, NumericalError
 from wordsway.kernels.gram import Gram
 from wordsway.kernels.network import as_inputs
@@ -118,13 +118,13 @@ class _Sweep:
         gradients = self._gradients(phis, [{key: alpha for key, (alpha, _) in known.items()} for known in solved])
         size = float(torch.linalg.vector_norm(self.x))
         return [
-            Point(width, count, phi.name, size * float(torch.linalg.vector_norm(slopes[width, count])), fit)
-            for phi, known, slopes in zip(phis, solved, gradients, strict=True)
+            Point(width, count, phi.name, size * float(torch.linalg.vector_norm(derivatives[width, count])), fit)
+            for phi, known, derivatives in zip(phis, solved, gradients, strict=True)
             for (width, count), (_, fit) in known.items()
         ]
 
     def _features(self, phi: Activation, reached: Tensor) -> Tensor:
-        return phi(reached) if self.kind == "rf" else phi.slope(reached)
+        return phi(reached) if self.kind == "rf" else phi.derivative(reached)
 
     def _gradients(self, phis: list[Activation], alphas: list[dict[_Key, Tensor]]) -> list[dict[_Key, Tensor]]:
         keys = list(alphas[0])
@@ -145,8 +145,8 @@ class _Sweep:
         """What one block of weights adds to the gradients, (d, keys)."""
         features = self._features(phi, reached)
         if self.kind == "rf":
-            return ((alpha.mT @ features) * phi.slope(here) @ block).mT
-        shares = features @ phi.slope(here)  # N
+            return ((alpha.mT @ features) * phi.derivative(here) @ block).mT
+        shares = features @ phi.derivative(here)  # N
         pulled = (alpha.mT * self.nearby) @ features
         return ((alpha.mT * shares) @ self.inputs + pulled * phi.curvature(here) @ block).mT
 

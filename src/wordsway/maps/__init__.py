@@ -2,7 +2,7 @@
 
 from wordsway.maps.attention import Attention, RandomAttention
 from wordsway.maps.random_features import DeepRandomFeatures, RandomFeatures, random_feature_response
-from wordsway.maps.response import Ceiling, FeatureMap, PlainResponse, Response, respond
+from wordsway.maps.response import Ceiling, FeatureMap, PlainResponse, Response, SearchHints, respond
 from wordsway.maps.rotary import Rotary
 from wordsway.maps.scores import Score
 
@@ -17,6 +17,7 @@ __all__ = [
     "Response",
     "Rotary",
     "Score",
+    "SearchHints",
     "random_feature_response",
     "respond",
 ]

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.contexts import check_readable, check_size
+from wordsway.checks import as_tensor, check_readable, check_size
 from wordsway.errors import InputError
-from wordsway.maps.arrays import as_tensor
 from wordsway.maps.one_word import OneWordResponse
 from wordsway.maps.response import PlainResponse, Response, StackedResponse
 from wordsway.maps.rotary import Rotary

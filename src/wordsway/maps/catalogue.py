@@ -13,7 +13,7 @@ from torch import Tensor
 
 from wordsway import memory
 from wordsway.activations import activation
-from wordsway.contexts import as_context, check_size
+from wordsway.checks import as_context, check_size
 from wordsway.errors import InputError, nearest
 from wordsway.maps.attention import Attention, RandomAttention
 from wordsway.maps.random_features import DeepRandomFeatures, RandomFeatures, random_feature_response

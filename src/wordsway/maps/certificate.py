@@ -227,8 +227,8 @@ def _fit(rows: RowBounds, start: Multipliers, stages: tuple[tuple[float, int], .
     for smooth, steps in stages:
 
         def smoothed(z: Array, smooth: float = smooth) -> tuple[float, Array]:
-            value, slope = _smoothed(rows, samples, unpack(z), smooth, full)
-            return value, slope * scales
+            value, grad = _smoothed(rows, samples, unpack(z), smooth, full)
+            return value, grad * scales
 
         options: dict[str, Any] = {"maxiter": steps, "maxfun": 2 * steps, "maxcor": 30}
         z = minimize(smoothed, z, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
@@ -255,14 +255,14 @@ def _smoothed(rows: RowBounds, samples: _Samples, at: Multipliers, smooth: float
     gains /= total
     value = float(top.sum() + heat * np.log(total / psi.shape[1]).sum())
     ball, pulls = _smooth_ball(rows, samples, at, 10 * smooth * scale / len(psi), full)
-    slope = [pulls[0] - (gains * samples.t**2).sum(1)]
+    grad = [pulls[0] - (gains * samples.t**2).sum(1)]
     if full:
-        slope += [
+        grad += [
             pulls[1] - 2 * (gains * samples.t).sum(1),
             pulls[2] - (gains * best**2).sum(1),
             pulls[3] - 2 * (gains * best).sum(1),
         ]
-    return value + ball, np.concatenate(slope)
+    return value + ball, np.concatenate(grad)
 
 
 def _best_s(y: Array, nu: Array, reach: Array) -> Array:

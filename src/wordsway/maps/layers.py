@@ -15,6 +15,7 @@ from wordsway.gaussian import DenseGaussian, GaussianMatrix
 from wordsway.maps.response import (
     Ceiling,
     Functional,
+    SearchHints,
     ValueAndGradient,
     check_ball,
     check_moves,
@@ -59,16 +60,26 @@ class LayeredResponse:
         self.shape: tuple[int, ...] = (len(blocks), d) if together else (d,)
         self.batch: tuple[int, ...] = ()
         self.like = start.new_empty(0)
-        # Each start adds its own questions to every layer's memory. With many features the landscape is gentle, and one
-        # start is enough; with few it is rugged, and cheap.
-        self.thrifty = len(start) > _MANY
-        self.random_starts = 1 if self.thrifty else 10
-        self.kinked = not self.thrifty and phi.kinked
         self.starts = [start.unsqueeze(-1)]  # k 1, pre-activations of X by layer
         for layer in self.deeper:
             self.starts.append(layer @ phi(self.starts[-1]))
         self.base = phi(self.starts[-1])  # k 1
         self.norm = positive_norm(self.base)
+
+    @property
+    def hints(self) -> SearchHints:
+        # Each start adds its own inputs to every layer's memory. With many features the landscape is gentle, and one
+        # start is enough; with few it is rugged, and cheap.
+        expensive = len(self.base) > _MANY
+        return SearchHints(
+            self.like.dtype,
+            self.like.device,
+            random_starts=1 if expensive else 10,
+            nonsmooth=not expensive and self.phi.nonsmooth,
+            expensive=expensive,
+            inners=self.inners,
+            prepare=self.stored,
+        )
 
     def _forward(self, delta: Tensor) -> tuple[list[Tensor], Tensor]:
         """Pre-activations by layer and the change of the features, all (k, B)."""
@@ -91,9 +102,9 @@ class LayeredResponse:
 
     def _backward(self, reached: list[Tensor], above: Tensor, delta: Tensor) -> Tensor:
         """Gradient in Delta from the gradient in the features, (k, B)."""
-        back = above * self.phi.slope(reached[-1])
+        back = above * self.phi.derivative(reached[-1])
         for layer, at in zip(reversed(self.deeper), reversed(reached[:-1]), strict=True):
-            back = (layer.T @ back) * self.phi.slope(at)
+            back = (layer.T @ back) * self.phi.derivative(at)
         pulled = [(block.T @ back).mT for block in self.blocks]  # each B d
         return torch.stack(pulled, dim=1).reshape(delta.shape)
 
@@ -116,15 +127,15 @@ class LayeredResponse:
             return torch.cat([self.change(part, False)[0] for part in parts]).reshape(self._lead(delta)), None
         reached, change = self._forward(delta)
         square = (change * change).sum(0)
-        slope = self._backward(reached, 2 * change, delta) if gradient else None
-        return relative(square.reshape(self._lead(delta)), slope, self.norm)
+        grad = self._backward(reached, 2 * change, delta) if gradient else None
+        return relative(square.reshape(self._lead(delta)), grad, self.norm)
 
     def inner(self, u: Tensor) -> Functional:
         several = self.inners([u])
 
         def functional(delta: Tensor) -> ValueAndGradient:
-            values, slopes = several(delta)
-            return values[0], None if slopes is None else slopes[0]
+            values, gradients = several(delta)
+            return values[0], None if gradients is None else gradients[0]
 
         return functional
 
@@ -136,8 +147,8 @@ class LayeredResponse:
         def functional(delta: Tensor) -> ValueAndGradient:
             reached, change = self._forward(delta)
             values = [base + (weight * change).sum(0) for weight, base in zip(weights, bases, strict=True)]
-            slopes = [self._backward(reached, weight.expand_as(change), delta) for weight in weights]
-            return torch.stack(values).reshape(-1, *self._lead(delta)), torch.stack(slopes)
+            gradients = [self._backward(reached, weight.expand_as(change), delta) for weight in weights]
+            return torch.stack(values).reshape(-1, *self._lead(delta)), torch.stack(gradients)
 
         return functional
 

@@ -26,7 +26,15 @@ from scipy.special import logsumexp
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.maps.response import Ceiling, Functional, ValueAndGradient, check_moves, layout, positive_norm
+from wordsway.maps.response import (
+    Ceiling,
+    Functional,
+    SearchHints,
+    ValueAndGradient,
+    check_moves,
+    layout,
+    positive_norm,
+)
 from wordsway.maps.scores import Array, RatioShare, SoftmaxShare, over
 
 if TYPE_CHECKING:
@@ -96,13 +104,24 @@ class OneWordResponse:
         mixed = weights @ values
         self.norm = positive_norm(mixed)
         self.heads, self.n, size = queries.shape
-        self.kinked = attention.score.name == "relu"
-        self.random_starts = min(max(10, 1000 // self.n), 48)  # short contexts are rugged, and cheap
         self.size = math.sqrt(size)
         self.visible = None if visible is None else visible.numpy()
         self.queries, self.keys, self.values, self.mixed = (x.numpy() for x in (queries, keys, values, mixed))
         self._set_up_reading()
         self._set_up_rows(scores.numpy(), weights.numpy())
+
+    @property
+    def hints(self) -> SearchHints:
+        relu = self.attention.score.name == "relu"
+        return SearchHints(
+            self.like.dtype,
+            self.like.device,
+            starts=self._starts,
+            nearby=self._nearby if relu else None,
+            random_starts=min(max(10, 1000 // self.n), 48),  # short contexts are rugged, and cheap
+            nonsmooth=relu,
+            inners=self.inners,
+        )
 
     def _set_up_reading(self) -> None:
         """The matrix that reads t, P D, the moved row's scores and the projections off Delta."""
@@ -167,7 +186,7 @@ class OneWordResponse:
     ) -> SoftmaxShare | RatioShare:
         """How the rows' weights answer; `rest` corrects the captured ones."""
         score, got = self.attention.score, self.captured
-        if score.array_gain is None or score.array_slope is None:
+        if score.array_gain is None or score.array_derivative is None:
             # log w0 from the scores: a weight that underflows to 0 can still be won back
             seen_scores = scores if self.visible is None else np.where(self.visible, scores, -np.inf)
             logs = scores - logsumexp(seen_scores, axis=-1, keepdims=True)
@@ -180,7 +199,9 @@ class OneWordResponse:
         if got is not None:
             others[got.place] = rest
         start = np.moveaxis(scores[..., self.words], -1, 0)
-        return RatioShare(score.array_gain, score.array_slope, start, np.maximum(others, 0), seen.astype(start.dtype))
+        return RatioShare(
+            score.array_gain, score.array_derivative, start, np.maximum(others, 0), seen.astype(start.dtype)
+        )
 
     def _captured(self, scores: Array, weights: Array) -> tuple[Captured | None, Array]:
         """The captured rows among the moving words, with their odds (softmax) or the others' gains (else)."""
@@ -276,16 +297,16 @@ class OneWordResponse:
         size = np.sqrt(np.maximum(square, 0))
         if not gradient:
             return self._lower(size / self.norm, delta), None
-        slope = self._pull_back(move, push + pull, step * w, (w * w).sum(-1, keepdims=True) * move.value, own)
-        slope *= over(np.full_like(size, 1 / self.norm), size)[..., None]
-        return self._lower(size / self.norm, delta), torch.from_numpy(slope).reshape(delta.shape).to(self.like.device)
+        grad = self._pull_back(move, push + pull, step * w, (w * w).sum(-1, keepdims=True) * move.value, own)
+        grad *= over(np.full_like(size, 1 / self.norm), size)[..., None]
+        return self._lower(size / self.norm, delta), torch.from_numpy(grad).reshape(delta.shape).to(self.like.device)
 
     def inner(self, u: Tensor) -> Functional:
         part = self._functional(u)
 
         def functional(delta: Tensor) -> ValueAndGradient:
-            value, slope = part(self._move(self._lift(delta)))
-            return self._lower(value, delta), torch.from_numpy(slope).reshape(delta.shape).to(self.like.device)
+            value, grad = part(self._move(self._lift(delta)))
+            return self._lower(value, delta), torch.from_numpy(grad).reshape(delta.shape).to(self.like.device)
 
         return functional
 
@@ -296,9 +317,9 @@ class OneWordResponse:
         def functional(delta: Tensor) -> ValueAndGradient:
             move = self._move(self._lift(delta))
             found = [part(move) for part in parts]
-            slopes = torch.from_numpy(np.stack([slope for _, slope in found]))
+            gradients = torch.from_numpy(np.stack([grad for _, grad in found]))
             values = torch.stack([self._lower(value, delta) for value, _ in found])
-            return values, slopes.reshape(len(parts), *delta.shape).to(self.like.device)
+            return values, gradients.reshape(len(parts), *delta.shape).to(self.like.device)
 
         return functional
 
@@ -317,14 +338,14 @@ class OneWordResponse:
             rows = ((move.w - self.before) * along).sum((-2, -1)) + (mixed * move.value).sum((-2, -1))
             value = base + rows + (self._own_change(move) * own_parts).sum((-2, -1))
             by_weight = along + self._by_head(move.value, np.swapaxes(parts, 1, 2))
-            slope = self._pull_back(move, by_weight, None, mixed, np.broadcast_to(own_parts, move.value.shape).copy())
-            return value, slope
+            grad = self._pull_back(move, by_weight, None, mixed, np.broadcast_to(own_parts, move.value.shape).copy())
+            return value, grad
 
         return functional
 
     def _pull_back(self, move: Move, by_weight: Array, by_f: Array | None, by_value: Array, by_own: Array) -> Array:
         """Gradient in Delta from those in the weights, the products f . D, D, and the moved row: (B, W, d)."""
-        pulled: dict[str, Array] = {"t": by_weight * self.share.slope(move.t, move.w)}
+        pulled: dict[str, Array] = {"t": by_weight * self.share.derivative(move.t, move.w)}
         value = by_value + move.own_weights[self.at_word][..., None] * by_own
         if by_f is not None:
             scaled = by_f * self.alpha
@@ -336,7 +357,7 @@ class OneWordResponse:
         by_mix = self._by_head(by_own, np.swapaxes(self.values, 1, 2))  # B W H n
         by_mix[self.at_word] += (by_own * move.value).sum(-1)
         by_mix -= (move.own_weights * by_mix).sum(-1, keepdims=True)
-        pulled |= {"value": value, "own": self._own_slope(move) * by_mix}
+        pulled |= {"value": value, "own": self._own_derivative(move) * by_mix}
         return self._write(move, pulled)
 
     def _write(self, move: Move, pulled: dict[str, Array]) -> Array:
@@ -352,21 +373,21 @@ class OneWordResponse:
         for name, part in self._slices.items():
             if name in pulled:
                 cotangent[:, part] = pulled[name].reshape(len(cotangent), -1)
-        slope = product(cotangent, self.reading[:width])
+        grad = product(cotangent, self.reading[:width])
         for name in _NAMES:
             if name not in self._slices and name in pulled:
-                slope += pulled[name].reshape(len(slope), -1)
+                grad += pulled[name].reshape(len(grad), -1)
         if self.form is not None:
-            slope += (2 * own_score * move.query).reshape(len(slope), -1)
-        return slope.reshape(*lead, -1)
+            grad += (2 * own_score * move.query).reshape(len(grad), -1)
+        return grad.reshape(*lead, -1)
 
-    def _own_slope(self, move: Move) -> Array:
+    def _own_derivative(self, move: Move) -> Array:
         """Derivative of a weight of the moved row in its own score, before the row's mean is taken away."""
         score = self.attention.score
-        if score.array_slope is None:
+        if score.array_derivative is None:
             return move.own_weights
-        slope = score.array_slope(move.own) * move.own_scale
-        return slope if self.own_sees is None else slope * self.own_sees
+        grad = score.array_derivative(move.own) * move.own_scale
+        return grad if self.own_sees is None else grad * self.own_sees
 
     def features(self, delta: Tensor) -> Tensor:
         lifted = self._lift(delta)
@@ -388,7 +409,7 @@ class OneWordResponse:
             f[got.head[mine], got.row[mine]] = got.f[mine]
         return np.asarray(f)
 
-    def guesses(self) -> Tensor:
+    def _starts(self) -> Tensor:
         """Directions that move the scores of the other rows most, both signs: (2, *shape)."""
         maps = self.reading[self._slices["t"]]  # H n d
         if min(maps.shape) > 2000:  # the decomposition would cost more than the search
@@ -399,15 +420,13 @@ class OneWordResponse:
         both = torch.stack([direction, -direction])
         return both.reshape(2, *[1] * len(self.batch), -1).expand(2, *self.shape)
 
-    def escapes(self, delta: Tensor) -> Tensor | None:
+    def _nearby(self, delta: Tensor) -> Tensor:
         """Points near the first few of `delta` where the moved row gives all its weight to itself; relu scores only.
 
         That row jumps when all its scores but its own turn negative: a basin of its own, which smooth ascent misses.
         Found by over-relaxed Polyak steps on the violated inequalities, until all of them hold or 100 steps are taken
         (there may be no such point); so it is a place to start, nothing more.
         """
-        if self.attention.score.name != "relu":
-            return None
         point = self._lift(delta[:3])
         radius = np.linalg.norm(point, axis=-1, keepdims=True)
         for _ in range(100):
@@ -421,9 +440,9 @@ class OneWordResponse:
             excess = np.maximum(others + 0.05, 0)  # the others should be at most -0.05, its own at least 1
             excess[self.at_word] = np.minimum(own - 1.0, 0)
             loss = (excess * excess).sum((-2, -1))[..., None]
-            slope = self._write(move, {"own": excess, "value": np.zeros_like(move.value)})
-            length = np.where(going[..., None], 1.5 * over(loss, (slope * slope).sum(-1, keepdims=True)), 0)
-            point = point - length.astype(point.dtype) * slope
+            grad = self._write(move, {"own": excess, "value": np.zeros_like(move.value)})
+            length = np.where(going[..., None], 1.5 * over(loss, (grad * grad).sum(-1, keepdims=True)), 0)
+            point = point - length.astype(point.dtype) * grad
             point = point * over(radius, np.linalg.norm(point, axis=-1, keepdims=True))
         return torch.from_numpy(point).reshape(-1, *self.shape).to(self.like.device)
 

@@ -16,12 +16,11 @@ from torch import Tensor
 from wordsway import memory
 from wordsway.activations import Activation
 from wordsway.activations import activation as named
-from wordsway.contexts import as_context, check_readable, check_size
+from wordsway.checks import as_context, as_tensor, check_position, check_readable, check_size
 from wordsway.errors import InputError
 from wordsway.gaussian import DenseGaussian, GaussianMatrix, LazyGaussian
-from wordsway.maps.arrays import as_tensor
 from wordsway.maps.layers import LayeredResponse
-from wordsway.maps.response import Response, StackedResponse, check_position
+from wordsway.maps.response import Response, StackedResponse
 from wordsway.seeds import derive, generator
 
 

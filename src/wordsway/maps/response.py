@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.contexts import as_context, check_radius, check_word, check_words, perturb
+from wordsway.checks import as_context, check_position, check_radius
+from wordsway.contexts import perturb
 from wordsway.errors import InputError, NumericalError, nearest
 
 FeatureMap: TypeAlias = Callable[[Tensor], Tensor]
@@ -39,24 +40,62 @@ class Ceiling:
     failure: float = 0.0
 
 
+@dataclass(frozen=True)
+class SearchHints:
+    """What a search may use besides the values of a response; the defaults suit any response.
+
+    Attributes
+    ----------
+    dtype, device
+        What perturbations are evaluated in.
+    starts : callable or None
+        Returns directions (B, *shape) that are worth starting from, in addition to random ones.
+    nearby : callable or None
+        Perturbations (B, *shape), best first -> points in other basins near the first of them.
+    random_starts : int
+        Number of random starts.
+    nonsmooth : bool
+        Whether the gradient jumps, so that quasi-Newton steps fail and steps of shrinking length follow.
+    expensive : bool
+        Whether an evaluation costs much: fewer starts and steps.
+    inners : callable or None
+        Several functionals at once, where that is cheaper than `Response.inner` for each: a sequence of u -> functional
+        with values (m, ...) and gradients (m, ..., *shape).
+    prepare : callable or None
+        Returns the same response, set up for many evaluations.
+    """
+
+    dtype: torch.dtype = torch.float64
+    device: torch.device | str = "cpu"
+    starts: Callable[[], Tensor] | None = None
+    nearby: Callable[[Tensor], Tensor] | None = None
+    random_starts: int = 10
+    nonsmooth: bool = False
+    expensive: bool = False
+    inners: Callable[[Sequence[Tensor]], Functional] | None = None
+    prepare: Callable[[], Response] | None = None
+
+    def cast(self, x: Tensor) -> Tensor:
+        """Return a tensor in the dtype and on the device of the response."""
+        return x.to(self.device, self.dtype)
+
+
 @runtime_checkable
 class Response(Protocol):
     """What moves when words of one context move: Delta -> phi(X^i(Delta)).
 
     A perturbation has the shape `shape`: (d,) for one word, (W, d) for W words that move each on its own, (m, d) for m
-    words that move together. Every method takes a batch of them, (..., *shape), and gives one value for each: `batch`
-    is () for one word or for words together, and (W,) for words on their own.
-
-    A response may also help the search: `guesses()` are directions to start from, `escapes(delta)` points in other
-    basins near given ones, `random_starts` how many random starts are worth it, `kinked` whether it has kinks, and
-    `thrifty` whether each evaluation is costly. Two more serve generalization: `inners(us)` is several functionals at
-    once, with values (m, ...) and gradients (m, ..., *shape), and `stored()` the same response made ready for many
-    questions.
+    words that move together. Every method takes a batch of them, (..., *shape), and returns one value for each: `batch`
+    is () for one word or for words together, and (W,) for words on their own. `hints` tells a search what it may use
+    besides; ``SearchHints()`` is always right.
     """
 
     shape: tuple[int, ...]
     batch: tuple[int, ...]
-    like: Tensor
+
+    @property
+    def hints(self) -> SearchHints:
+        """What a search may use besides the values."""
 
     def features(self, delta: Tensor) -> Tensor:
         """Features of the perturbed contexts, (..., *batch, *feature shape)."""
@@ -98,13 +137,6 @@ def respond(phi: FeatureMap, X: Any, word: int | Sequence[int], together: bool =
     if not isinstance(response, Response):
         raise InputError(f"{type(phi).__name__}.respond must return a Response, got {type(response).__name__}")
     return response
-
-
-def check_position(n: int, word: Any) -> int | tuple[int, ...]:
-    """One position as an int, several (a list, a tuple, a range, a 1-D array) as a tuple."""
-    if getattr(word, "ndim", 0) > 0 or (isinstance(word, Sequence) and not isinstance(word, str)):
-        return tuple(check_words(n, word))
-    return check_word(n, word)
 
 
 def check_effort(effort: str) -> None:
@@ -168,7 +200,7 @@ class AutogradResponse:
         self._norm = positive_norm(base)
         self.shape = shape
         self.batch = batch
-        self.like = base.new_empty(0)
+        self.hints = SearchHints(base.dtype, base.device)
 
     def features(self, delta: Tensor) -> Tensor:
         check_moves(delta, self.shape)
@@ -216,8 +248,8 @@ def differentiate(function: FeatureMap, delta: Tensor, gradient: bool) -> ValueA
         value = function(moved)
         if not value.requires_grad:
             raise InputError("a map must depend on the context through torch operations, got features without gradient")
-        (slope,) = torch.autograd.grad(value.sum(), moved)
-    return value.detach(), slope
+        (grad,) = torch.autograd.grad(value.sum(), moved)
+    return value.detach(), grad
 
 
 class PlainResponse:
@@ -232,7 +264,7 @@ class PlainResponse:
         self._word = word
         self._together = together
         self.shape, self.batch = layout(X.shape[1], word, together)
-        self.like = X.new_empty(0)
+        self.hints = SearchHints(X.dtype, X.device)
         with torch.no_grad():
             base = self._evaluate(X)
         if not base.is_floating_point():
@@ -289,10 +321,17 @@ class StackedResponse:
         self.parts = list(parts)
         self.shape: tuple[int, ...] = (len(parts), *parts[0].shape)
         self.batch: tuple[int, ...] = (len(parts),)
-        self.like = parts[0].like
-        self.thrifty = any(getattr(part, "thrifty", False) for part in parts)
-        self.kinked = any(getattr(part, "kinked", False) for part in parts)
-        self.random_starts = min(getattr(part, "random_starts", 10) for part in parts)
+        hints = [part.hints for part in parts]
+        self.hints = replace(
+            hints[0],
+            starts=None,
+            nearby=None,
+            inners=None,
+            prepare=None,
+            random_starts=min(hint.random_starts for hint in hints),
+            nonsmooth=any(hint.nonsmooth for hint in hints),
+            expensive=any(hint.expensive for hint in hints),
+        )
 
     def features(self, delta: Tensor) -> Tensor:
         return torch.stack([part.features(delta[..., s, :]) for s, part in enumerate(self.parts)], dim=delta.ndim - 2)
@@ -313,5 +352,7 @@ class StackedResponse:
 
     @staticmethod
     def _stack(answers: list[ValueAndGradient]) -> ValueAndGradient:
-        slopes = [slope for _, slope in answers if slope is not None]
-        return torch.stack([value for value, _ in answers], dim=-1), torch.stack(slopes, dim=-2) if slopes else None
+        gradients = [grad for _, grad in answers if grad is not None]
+        return torch.stack([value for value, _ in answers], dim=-1), torch.stack(
+            gradients, dim=-2
+        ) if gradients else None

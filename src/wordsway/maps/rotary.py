@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wordsway.checks import as_tensor
 from wordsway.errors import InputError
-from wordsway.maps.arrays import as_tensor
 
 
 class Rotary:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.maps.response import AutogradResponse, Ceiling, Functional, ValueAndGradient, positive_norm
+from wordsway.maps.response import AutogradResponse, Ceiling, Functional, SearchHints, ValueAndGradient, positive_norm
 
 if TYPE_CHECKING:
     from wordsway.maps.attention import Attention
@@ -34,7 +34,7 @@ class RowsResponse:
         self.shape: tuple[int, ...] = (len(words), d) if together else (d,)
         self.batch: tuple[int, ...] = ()
         self.like = X.new_empty(0)
-        self.kinked = attention.score.name == "relu"
+        self.hints = SearchHints(X.dtype, X.device, nonsmooth=attention.score.name == "relu")
         self.context = X
         with torch.no_grad():
             features = self._at(X.new_zeros(self.shape))  # so that no move is no change, to the last digit

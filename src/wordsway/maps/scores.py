@@ -24,23 +24,23 @@ class Score:
     softmax: exp(S_jk) over the row's sum; relu and sigmoid: g(S_jk) over the row's sum, 0 where the sum is 0;
     linear: the scores themselves, without a normaliser. A weight grows with its own score in every case.
 
-    `gain` is g on tensors; `array_gain` and `array_slope` are g and g' on arrays. Softmax has none, because it works
-    with odds. A rule of your own needs all three: g at least 0 and never falling, on which searches and ceilings rely.
-    Say `positive` where g is > 0 at all scores that occur, as it is computed (exp(-800) is 0): a row then never loses
-    all its weights, and ceilings may be lower. Without a normaliser only the linear rule has ceilings.
+    `gain` is g on tensors; `array_gain` and `array_derivative` are g and g' on arrays. Softmax has none, because it
+    works with odds. A custom score needs all three: g at least 0 and never falling, on which searches and ceilings
+    rely. Set `positive` where g is > 0 at all scores that occur, as it is computed (exp(-800) is 0): a row then never
+    loses all its weights, and ceilings may be lower. Without a normaliser only the linear rule has ceilings.
     """
 
     name: str
     gain: Callable[[Tensor], Tensor] | None = None
     array_gain: Callable[[Array], Array] | None = None
-    array_slope: Callable[[Array], Array] | None = None
+    array_derivative: Callable[[Array], Array] | None = None
     normalised: bool = True
     positive: bool = False
 
     def __post_init__(self) -> None:
-        given = [rule is not None for rule in (self.gain, self.array_gain, self.array_slope)]
+        given = [rule is not None for rule in (self.gain, self.array_gain, self.array_derivative)]
         if self.normalised and any(given) and not all(given):
-            raise InputError("a score must have gain, array_gain and array_slope, or none of them, got some")
+            raise InputError("a score must have gain, array_gain and array_derivative, or none of them, got some")
         if not self.normalised and self.gain is None:
             raise InputError("a score without a normaliser must have a gain, got none")
         if self.positive and self.array_gain is not None:
@@ -80,7 +80,7 @@ class Score:
         return torch.where(total > 0, gains / torch.where(total > 0, total, 1.0), 0.0)
 
 
-def _sigmoid_slope(scores: Array) -> Array:
+def _sigmoid_derivative(scores: Array) -> Array:
     value = expit(scores)
     return np.asarray(value * (1 - value))
 
@@ -90,7 +90,7 @@ SCORES = {
     for score in (
         Score("softmax", positive=True),
         Score("relu", torch.relu, lambda s: np.maximum(s, 0), lambda s: (s > 0).astype(s.dtype)),
-        Score("sigmoid", torch.sigmoid, expit, _sigmoid_slope),  # is 0 as computed, far below 0: not `positive`
+        Score("sigmoid", torch.sigmoid, expit, _sigmoid_derivative),  # is 0 as computed, far below 0: not `positive`
         Score("linear", lambda s: s, normalised=False),
     )
 }
@@ -124,7 +124,7 @@ class SoftmaxShare:
     def weight(self, t: Array) -> Array:
         return np.asarray(expit(t + self.odds))
 
-    def slope(self, t: Array, w: Array) -> Array:
+    def derivative(self, t: Array, w: Array) -> Array:
         return w * (1 - w)
 
     def take(self, index: Any) -> SoftmaxShare:
@@ -143,12 +143,12 @@ class RatioShare:
     def __init__(
         self,
         gain: Callable[[Array], Array],
-        slope: Callable[[Array], Array],
+        derivative: Callable[[Array], Array],
         start: Array,
         rest: Array,
         seen: Array,
     ) -> None:
-        self.gain, self.gain_slope = gain, slope
+        self.gain, self.gain_derivative = gain, derivative
         self.start, self.rest, self.seen = start, rest, seen
         self.steep = over(seen, rest)
 
@@ -156,14 +156,14 @@ class RatioShare:
         gain = self.gain(self.start + t) * self.seen
         return over(gain, self.rest + gain)
 
-    def slope(self, t: Array, w: Array) -> Array:
+    def derivative(self, t: Array, w: Array) -> Array:
         others = 1 - w
-        return np.asarray(self.gain_slope(self.start + t) * self.steep * (others * others))
+        return np.asarray(self.gain_derivative(self.start + t) * self.steep * (others * others))
 
     def take(self, index: Any) -> RatioShare:
         parts = (self.start[index], self.rest[index], self.seen[index])
-        return RatioShare(self.gain, self.gain_slope, *parts)
+        return RatioShare(self.gain, self.gain_derivative, *parts)
 
     def ravel(self) -> RatioShare:
         parts = (x.ravel().astype(np.float64) for x in (self.start, self.rest, self.seen))
-        return RatioShare(self.gain, self.gain_slope, *parts)
+        return RatioShare(self.gain, self.gain_derivative, *parts)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
-from wordsway.contexts import check_several, check_size, gaussian_context
+from wordsway.checks import check_several, check_size
+from wordsway.contexts import gaussian_context
 from wordsway.errors import InputError
 from wordsway.maps.catalogue import MapOptions, map_named
 from wordsway.models.profile import STEPS, profile
@@ -54,7 +55,7 @@ class Curve:
 
     @property
     def exponent(self) -> float | None:
-        """The slope of log S against log n: -1/2 where one word is forgotten, 0 where it is heard at any length."""
+        """The grad of log S against log n: -1/2 where one word is forgotten, 0 where it is heard at any length."""
         if len(self.lengths) < 2 or min(self.mean) <= 0:  # a word that moves nothing has no law
             return None
         return float(np.polyfit(np.log(self.lengths), np.log(self.mean), 1)[0])

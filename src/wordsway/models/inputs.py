@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from wordsway import seeds
-from wordsway.contexts import check_size, gaussian_context, normalize
+from wordsway.checks import check_size
+from wordsway.contexts import gaussian_context, normalize
 from wordsway.errors import InputError, nearest
 from wordsway.models.configuration import embedding_dimension
 from wordsway.models.images import NAMES as IMAGES

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from wordsway import memory, seeds
-from wordsway.contexts import check_size
+from wordsway.checks import check_size
 from wordsway.errors import InputError, one_line
 from wordsway.maps import Attention
 from wordsway.models.families import Family, family_of

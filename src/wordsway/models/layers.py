@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from wordsway.contexts import check_size
+from wordsway.checks import check_positive, check_size
 from wordsway.errors import InputError, one_line
 from wordsway.maps import Attention
 from wordsway.maps.attention import NAMES
 from wordsway.models.families import family_of
-from wordsway.models.profile import check_length
 from wordsway.models.skeleton import skeleton
 from wordsway.models.words import Text, Word
 from wordsway.seeds import generator
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from wordsway.models.model import Model
 
 DRAWS = 8
-_THRIFTY = SearchBudget(power=3, sift=4, keep=1, polish=20, tolerance=1e-4)
+_THRIFTY = SearchBudget(power=3, screen=4, keep=1, polish=20, tolerance=1e-4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +132,7 @@ def layer_changes(
     layer = model.attention(0)
     stack = _Stack(model, text)
     own = stack.rows[list(word.tokens)]
-    length = check_length(torch.linalg.vector_norm(own) if norm is None else norm, "norm")
+    length = check_positive(torch.linalg.vector_norm(own) if norm is None else norm, "norm")
     direction = attracting_direction(layer, stack.read(stack.rows), stack.scale(), _heads(layer.heads, head))
     pull = direction.to(own).expand_as(own)
     noise = torch.randn(count, *own.shape, generator=generator(seed, "noise"), dtype=torch.float64).to(own)
@@ -219,7 +218,7 @@ def head_sensitivities(
             together=len(places) > 1,
             ceiling=None,
             seed=seed,
-            effort=_THRIFTY,
+            budget=_THRIFTY,
         )
         for head in range(layer.heads)
     )

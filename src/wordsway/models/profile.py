@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,14 +10,13 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from wordsway.contexts import check_size
-from wordsway.errors import InputError, one_line
-from wordsway.memory import Meter
+from wordsway.checks import check_positive, check_size
+from wordsway.errors import InputError
+from wordsway.memory import ResourceUsage
 from wordsway.models.outputs import output_named
 from wordsway.models.reader import Reader
 from wordsway.models.words import Text, Word
 from wordsway.seeds import generator
-from wordsway.sensitivity.records import Cost
 
 if TYPE_CHECKING:
     from wordsway.models.model import Model
@@ -75,7 +73,7 @@ class TextProfile:
         In the order asked; that of the text unless told.
     shortfall : float or None
         For the fast mode: how far it is below the search for its own top word, as a share of what that finds.
-    cost : Cost
+    cost : ResourceUsage
     """
 
     model: str
@@ -84,7 +82,7 @@ class TextProfile:
     mode: str
     scores: tuple[WordScore, ...]
     shortfall: float | None
-    cost: Cost
+    cost: ResourceUsage
 
     @property
     def best(self) -> WordScore:
@@ -142,7 +140,7 @@ def profile(
     if mode not in MODES:
         raise InputError(f"mode must be search or fast, got {mode!r}")
     count = check_size(steps, "steps")
-    with Meter() as meter:
+    with ResourceUsage() as usage:
         reader = Reader(model, text.ids, output_named(on, model.layers, model.network, model.name))
         problem = Moves(reader, words, radius)
         if mode == SEARCH:
@@ -153,7 +151,7 @@ def profile(
             searched = Moves(reader, words[top : top + 1], radius).search(count, seed)
             shortfall = max(0.0, 1 - float(found.values[top] / searched.values[0]))
     scores = tuple(problem.score(place, found) for place in range(len(words)))
-    cost = Cost.of(meter, reader.rows, found.evaluations)
+    cost = usage.computed_in(reader.rows.dtype, reader.rows.device, found.evaluations)
     return TextProfile(model.name, text, reader.output.name, mode, scores, shortfall, cost)
 
 
@@ -182,7 +180,7 @@ class Moves:
         places = torch.tensor([[*word.tokens, *[0] * (longest - len(word.tokens))] for word in self.words])
         self.own = reader.rows[places] * self.used  # W m e
         norms = torch.linalg.vector_norm(self.own, dim=(1, 2))
-        self.radii = norms if radius is None else torch.full_like(norms, check_length(radius, "radius"))
+        self.radii = norms if radius is None else torch.full_like(norms, check_positive(radius, "radius"))
         if not bool((self.radii > 0).all()):
             zero = self.words[int(self.radii.argmin())].text
             raise InputError(f"the embedding of a word must not be zero, got that of {zero!r}: give a radius")
@@ -204,14 +202,14 @@ class Moves:
         best, where = torch.full_like(self.radii, -1.0), point.clone()
         before, step = best.clone(), torch.zeros_like(point)
         for turn in tqdm(range(steps), desc="steps", delay=2, leave=False, disable=not progress):
-            values, slopes, _ = self.reader.changes(self.words, point, gradient=True)
-            assert slopes is not None
+            values, gradients, _ = self.reader.changes(self.words, point, gradient=True)
+            assert gradients is not None
             better = values > best
             best, where = torch.where(better, values, best), torch.where(better[:, None, None], point, where)
             if turn == steps - 1 - steps // 4:
                 before = best.clone()
             length = _LONG * (_SHORT / _LONG) ** (turn / max(steps - 1, 1))
-            step = self._long(_MEMORY * step + (1 - _MEMORY) * self._long(slopes, 1.0), 1.0)
+            step = self._long(_MEMORY * step + (1 - _MEMORY) * self._long(gradients, 1.0), 1.0)
             point = self._inside(point + length * step)
         values, _, _ = self.reader.changes(self.words, point)
         better = values > best
@@ -265,14 +263,3 @@ class Moves:
         shrink = self.radii[:, None, None] / length.clamp_min(torch.finfo(moves.dtype).tiny)
         found: Tensor = moves * shrink.clamp_max(1.0)
         return found
-
-
-def check_length(value: Any, name: str) -> float:
-    """A length of a move: a finite number > 0."""
-    try:
-        found = math.nan if isinstance(value, str | bool) else float(value)
-    except (TypeError, ValueError):
-        found = math.nan
-    if not (math.isfinite(found) and found > 0):
-        raise InputError(f"{name} must be a number > 0, got {one_line(repr(value), 40)}")
-    return found

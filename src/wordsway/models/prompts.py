@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from wordsway.contexts import check_several
+from wordsway.checks import check_several
 from wordsway.errors import InputError
 from wordsway.models.outputs import output_named
 from wordsway.models.reader import Reader

@@ -74,7 +74,7 @@ class Reader:
             For a distribution.
         """
         count = len(words)
-        values, slopes = self.before.new_zeros(count), torch.zeros_like(moves) if gradient else None
+        values, gradients = self.before.new_zeros(count), torch.zeros_like(moves) if gradient else None
         apart = self.before.new_zeros(count) if self.output.distribution else None
         order = sorted(range(count), key=lambda place: -words[place].tokens[0])  # those with a long past together
         size = self._fitting(gradient)
@@ -86,13 +86,13 @@ class Reader:
                 now = self._features(self._moved([words[place] for place in some], chosen), first)
                 change = self.output.change(self.before, now)
             values[some] = change.detach()
-            if slopes is not None:
-                (slopes[some],) = torch.autograd.grad(change.sum(), chosen)
+            if gradients is not None:
+                (gradients[some],) = torch.autograd.grad(change.sum(), chosen)
             if apart is not None:
                 found = self.output.divergence(self.before, now.detach())
                 assert found is not None
                 apart[some] = found
-        return values, slopes, apart
+        return values, gradients, apart
 
     def pull(self, cotangents: Tensor) -> Tensor:
         """The products u^T J of the Jacobian of the output in all rows at once, for each u of (K, ...): (K, n, e)."""

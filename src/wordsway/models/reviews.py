@@ -6,7 +6,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from wordsway import memory, seeds
-from wordsway.contexts import check_size, check_word, normalize
+from wordsway.checks import check_size, check_word
+from wordsway.contexts import normalize
 from wordsway.errors import InputError
 from wordsway.models import configuration, encoder, files
 from wordsway.models.library import Library, load_library

@@ -12,15 +12,14 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from wordsway.contexts import check_size
+from wordsway.checks import check_size
 from wordsway.errors import InputError
-from wordsway.memory import Meter
+from wordsway.memory import ResourceUsage
 from wordsway.models.outputs import Output, output_named
 from wordsway.models.reader import Reader
 from wordsway.models.splitter import Splitter
 from wordsway.models.words import Text, Word
 from wordsway.seeds import generator
-from wordsway.sensitivity.records import Cost
 
 if TYPE_CHECKING:
     from wordsway.models.model import Model
@@ -67,7 +66,7 @@ class Swaps:
         How many of them were tried. All of them in an exhaustive search, whose first is the best there is.
     shortfall : float or None
         How far the best that was found by ranking is below the best there is, as a share, where that was asked for.
-    cost : Cost
+    cost : ResourceUsage
     """
 
     model: str
@@ -78,7 +77,7 @@ class Swaps:
     candidates: int
     checked: int
     shortfall: float | None
-    cost: Cost
+    cost: ResourceUsage
 
     @property
     def exhaustive(self) -> bool:
@@ -116,7 +115,7 @@ def swaps(
 ) -> Swaps:
     """Find replacements of a word; see `Model.swaps`."""
     wanted, limit = check_size(top, "top"), None if checks is None else check_size(checks, "checks")
-    with Meter() as meter:
+    with ResourceUsage() as usage:
         place = _Place(model, text, word, output_named(on, model.layers, model.network, model.name))
         vocabulary = _Vocabulary(model.texts, text, word, whole, casing)
         everything = exhaustive or compare
@@ -139,7 +138,7 @@ def swaps(
         for rank, token in enumerate(chosen)
     )
     shortfall = 1 - ranked / best if compare and ranked is not None and best else None
-    cost = Cost.of(meter, place.reader.rows, len(search.values))
+    cost = usage.computed_in(place.reader.rows.dtype, place.reader.rows.device, len(search.values))
     count = len(vocabulary.likely) if allowed is None else len(allowed)
     return Swaps(model.name, text, word, place.reader.output.name, found, count, len(search.values), shortfall, cost)
 
@@ -164,8 +163,8 @@ class _Place:
     def changes(self, tokens: Sequence[int], gradient: bool = False) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """How far each token moves the model, with the gradients in its embedding (T, e), and divergences."""
         moves = (self.table[list(tokens)] - self.reader.rows[self.word.tokens[0]])[:, None]
-        values, slopes, apart = self.reader.changes([self.word] * len(tokens), moves, gradient)
-        return values, None if slopes is None else slopes[:, 0], apart
+        values, gradients, apart = self.reader.changes([self.word] * len(tokens), moves, gradient)
+        return values, None if gradients is None else gradients[:, 0], apart
 
     def affordable(self) -> int:
         """How many candidates are tried unless told: more where the text is short, or the model small."""
@@ -260,10 +259,10 @@ class _Search:
         rows = self.place.table[likely].cpu()  # what is ranked stays there, wherever the model is
         shuffled = torch.randperm(len(likely), generator=generator(seed, "swaps")).tolist()
         anchors = shuffled[:_ANCHORS]
-        values, slopes, _ = self.place.changes(likely[anchors].tolist(), gradient=True)
-        assert slopes is not None
-        slopes = slopes.cpu()
-        promised = (values.cpu() - (rows[anchors] * slopes).sum(1)).mean() + rows @ slopes.mean(0)
+        values, gradients, _ = self.place.changes(likely[anchors].tolist(), gradient=True)
+        assert gradients is not None
+        gradients = gradients.cpu()
+        promised = (values.cpu() - (rows[anchors] * gradients).sum(1)).mean() + rows @ gradients.mean(0)
         surrogate = _Surrogate(rows, min(limit, len(likely), _KNOWN))
         tried = torch.zeros(len(likely), dtype=torch.bool)
         bar = tqdm(total=limit, desc="candidates", delay=2, leave=False, disable=not progress)

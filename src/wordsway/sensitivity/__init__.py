@@ -6,11 +6,10 @@ from wordsway.sensitivity.measure import (
     vocabulary_sensitivity,
     word_sensitivity,
 )
-from wordsway.sensitivity.records import Cost, Profile, Sensitivity, VocabularySensitivity
+from wordsway.sensitivity.records import Profile, Sensitivity, VocabularySensitivity
 from wordsway.sensitivity.search import Found, SearchBudget, maximise
 
 __all__ = [
-    "Cost",
     "Found",
     "Profile",
     "SearchBudget",

@@ -11,20 +11,20 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from wordsway.contexts import as_context, check_radius, check_word
+from wordsway.checks import as_context, check_position, check_radius, check_word
 from wordsway.errors import InputError, NumericalError
 from wordsway.maps import FeatureMap, Response, respond
-from wordsway.maps.response import check_effort, check_position
-from wordsway.memory import Meter
+from wordsway.maps.response import check_effort
+from wordsway.memory import ResourceUsage
 from wordsway.seeds import generator
-from wordsway.sensitivity.records import Cost, Profile, Sensitivity, VocabularySensitivity, status
+from wordsway.sensitivity.records import Profile, Sensitivity, VocabularySensitivity, status
 from wordsway.sensitivity.search import Array, Found, SearchBudget, maximise
 
 _WITNESS = "lower bound with a witness"
 _EXACT = "exact over the given embeddings"
 _STARTS = 10
-_THRIFTY = SearchBudget(power=3, sift=0, keep=1, polish=28, tolerance=1e-4)
-_KINKED = SearchBudget(power=3, sift=4, polish=0, anneal=44)
+EXPENSIVE = SearchBudget(power=3, screen=0, keep=1, polish=28, tolerance=1e-4)
+NONSMOOTH = SearchBudget(power=3, screen=4, polish=0, anneal=44)
 _BATCH = 2**21  # entries of a (starts, words, n) array: what is kept in cache-friendly reach
 
 
@@ -37,7 +37,7 @@ def word_sensitivity(
     together: bool = False,
     ceiling: str | None = "quick",
     seed: int = 0,
-    effort: SearchBudget | None = None,
+    budget: SearchBudget | None = None,
 ) -> Sensitivity:
     """Word sensitivity of a map at a context, with a witness below it and a certificate above it.
 
@@ -57,7 +57,7 @@ def word_sensitivity(
         How hard to work on the upper bound; None leaves it out.
     seed : int
         Seed of the random starts of the search.
-    effort : SearchBudget, optional
+    budget : SearchBudget, optional
         How hard to search.
 
     Notes
@@ -67,11 +67,11 @@ def word_sensitivity(
     context = as_context(X)
     words = _positions(len(context), word)
     if not together:
-        return sensitivity_profile(phi, context, words, radius, ceiling=ceiling, seed=seed, effort=effort).best
-    with Meter() as meter:
+        return sensitivity_profile(phi, context, words, radius, ceiling=ceiling, seed=seed, budget=budget).best
+    with ResourceUsage() as usage:
         response = respond(phi, context, words, together=True)
-    found = response_sensitivity(response, tuple(words), radius, ceiling=ceiling, seed=seed, effort=effort)
-    return replace(found, cost=replace(found.cost, seconds=found.cost.seconds + meter.seconds))
+    found = response_sensitivity(response, tuple(words), radius, ceiling=ceiling, seed=seed, budget=budget)
+    return replace(found, cost=replace(found.cost, seconds=found.cost.seconds + usage.seconds))
 
 
 def response_sensitivity(
@@ -81,7 +81,7 @@ def response_sensitivity(
     *,
     ceiling: str | None = "quick",
     seed: int = 0,
-    effort: SearchBudget | None = None,
+    budget: SearchBudget | None = None,
 ) -> Sensitivity:
     """Word sensitivity along one response, for example that of `random_feature_response`.
 
@@ -92,8 +92,8 @@ def response_sensitivity(
     r = check_radius(radius, response.shape[-1])
     if ceiling is not None:
         check_effort(ceiling)
-    with Meter() as meter:
-        found = _search(response, r, seed, effort)
+    with ResourceUsage() as usage:
+        found = _search(response, r, seed, budget)
         bound = None if ceiling is None else response.ceiling(r, ceiling)
     return Sensitivity(
         float(found.value[0]),
@@ -105,7 +105,7 @@ def response_sensitivity(
         _WITNESS,
         None if bound is None else bound.kind,
         0.0 if bound is None else bound.failure,
-        Cost.of(meter, response.like, found.evaluations),
+        usage.computed_in(response.hints.dtype, response.hints.device, found.evaluations),
     )
 
 
@@ -117,7 +117,7 @@ def sensitivity_profile(
     *,
     ceiling: str | None = "quick",
     seed: int = 0,
-    effort: SearchBudget | None = None,
+    budget: SearchBudget | None = None,
     progress: bool = False,
 ) -> Profile:
     """Word sensitivity of each word on its own; all words of the context unless some are named.
@@ -135,11 +135,11 @@ def sensitivity_profile(
         check_effort(ceiling)
     founds: list[Found] = []
     bounds = []
-    with Meter() as meter:
+    with ResourceUsage() as usage:
         groups = list(_groups(positions, n))
         for group in tqdm(groups, desc="words", unit="group", delay=2, leave=False, disable=not progress):
             response = respond(phi, context, group)
-            founds.append(_search(response, r, seed, effort))
+            founds.append(_search(response, r, seed, budget))
             bounds.append(None if ceiling is None else response.ceiling(r, ceiling))
     known = [bound for bound in bounds if bound is not None]
     complete = len(known) == len(bounds)
@@ -153,7 +153,7 @@ def sensitivity_profile(
         _WITNESS,
         known[0].kind if complete else None,
         sum(bound.failure for bound in known) if complete else 0.0,
-        Cost.of(meter, response.like, sum(found.evaluations for found in founds)),
+        usage.computed_in(response.hints.dtype, response.hints.device, sum(found.evaluations for found in founds)),
     )
 
 
@@ -185,13 +185,13 @@ def vocabulary_sensitivity(
     if table.shape[1] != d:
         raise InputError(f"embeddings must have the context's d={d} columns, got {table.shape[1]}")
     size = max(1, 2**25 // (n * d))
-    with Meter() as meter:
+    with ResourceUsage() as usage:
         response = respond(phi, context, position)
         parts = [table[start : start + size] for start in range(0, len(table), size)]
         bar = tqdm(parts, desc="vocabulary", unit="batch", delay=2, leave=False, disable=not progress)
         values = torch.cat([response.change(part - context[position], gradient=False)[0] for part in bar])
     best = int(values.argmax())
-    cost = Cost.of(meter, response.like, len(parts))
+    cost = usage.computed_in(response.hints.dtype, response.hints.device, len(parts))
     return VocabularySensitivity(position, values, best, float(values[best]), _EXACT, cost)
 
 
@@ -211,40 +211,40 @@ def _groups(positions: list[int], n: int) -> Iterator[tuple[int, ...]]:
         yield tuple(positions[start : start + size])
 
 
-def _search(response: Response, radius: float, seed: int, effort: SearchBudget | None) -> Found:
-    """Maximise the relative change over the ball, from random starts and the response's own guesses."""
-    hint = _KINKED if getattr(response, "kinked", False) else None
-    hint = _THRIFTY if getattr(response, "thrifty", False) else hint
+def _search(response: Response, radius: float, seed: int, budget: SearchBudget | None) -> Found:
+    """Maximise the relative change over the ball, from random starts and the response's own."""
+    hints = response.hints
+    if budget is None:
+        budget = EXPENSIVE if hints.expensive else NONSMOOTH if hints.nonsmooth else None
     together = len(response.shape) == 2 and not response.batch
     moves, d = (response.shape[0], response.shape[1]) if together else (1, response.shape[-1])
     problems = response.batch[0] if response.batch else 1
     source = generator(seed, "starts")
-    # the same directions for every word, so that a word's result does not depend on which others are asked
-    starts = torch.randn(
-        getattr(response, "random_starts", _STARTS), 1, moves, d, generator=source, dtype=torch.float64
-    )
-    starts = starts.to(response.like).expand(-1, problems, -1, -1)
-    if (guess := getattr(response, "guesses", None)) is not None:
-        starts = torch.cat([starts, guess().reshape(-1, problems, moves, d)])
+    # the same directions for every word, so that a word's result does not depend on which others are measured
+    starts = torch.randn(hints.random_starts, 1, moves, d, generator=source, dtype=torch.float64)
+    starts = hints.cast(starts).expand(-1, problems, -1, -1)
+    if hints.starts is not None:
+        starts = torch.cat([starts, hints.starts().reshape(-1, problems, moves, d)])
 
     def lower(delta: Array) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(delta)).to(response.like.device).reshape(-1, *response.shape)
+        return torch.from_numpy(np.ascontiguousarray(delta)).to(response.hints.device).reshape(-1, *response.shape)
 
     def objective(delta: Array, gradient: bool) -> tuple[Array, Array | None]:
-        value, slope = response.change(lower(delta), gradient)
-        slopes = None if slope is None else slope.cpu().numpy().astype(delta.dtype, copy=False).reshape(delta.shape)
-        return value.cpu().numpy().astype(delta.dtype, copy=False).reshape(delta.shape[:2]), slopes
+        value, grad = response.change(lower(delta), gradient)
+        gradients = None if grad is None else grad.cpu().numpy().astype(delta.dtype, copy=False).reshape(delta.shape)
+        return value.cpu().numpy().astype(delta.dtype, copy=False).reshape(delta.shape[:2]), gradients
 
-    def escape(delta: Array) -> Array | None:
-        found = response.escapes(lower(delta)) if hasattr(response, "escapes") else None
-        return None if found is None else found.cpu().numpy().reshape(-1, *delta.shape[1:])
+    nearby = None
+    if (other_basins := hints.nearby) is not None:
 
-    first = starts.cpu().contiguous().numpy()
-    found = maximise(objective, first, radius, hint if effort is None else effort, escape)
+        def nearby(delta: Array) -> Array:
+            return np.asarray(other_basins(lower(delta)).cpu().numpy().reshape(-1, *delta.shape[1:]))
+
+    found = maximise(objective, starts.cpu().contiguous().numpy(), radius, budget, nearby)
     if not np.isfinite(found.value).all():
         raise NumericalError("the change that was found is not finite: use a smaller radius")
     return found
 
 
 def _tensor(array: Array, response: Response) -> Tensor:
-    return torch.from_numpy(array).to(response.like.device)
+    return torch.from_numpy(array).to(response.hints.device)

@@ -8,38 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wordsway.contexts import check_size
-from wordsway.memory import Meter
+from wordsway.checks import check_size
+from wordsway.memory import ResourceUsage
+from wordsway.records import Record
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What a measurement took and what it was computed in."""
-
-    seconds: float
-    peak_mb: float  # highest resident memory of the process while measuring
-    dtype: str
-    device: str
-    evaluations: int  # batches of perturbations that the search evaluated
-
-    @classmethod
-    def of(cls, meter: Meter, like: Tensor, evaluations: int) -> Cost:
-        """What the block of a meter took, computed in the dtype and on the device of a tensor."""
-        dtype = str(like.dtype).removeprefix("torch.")
-        return cls(meter.seconds, meter.peak_mb, dtype, str(like.device), evaluations)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "seconds": self.seconds,
-            "peak_mb": self.peak_mb,
-            "dtype": self.dtype,
-            "device": self.device,
-            "evaluations": self.evaluations,
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class Sensitivity:
+@dataclass(frozen=True, eq=False, repr=False)
+class Sensitivity(Record):
     """Word sensitivity of a map at a context: `value` <= S <= `ceiling`.
 
     Attributes
@@ -60,7 +35,7 @@ class Sensitivity:
         What each number rests on.
     failure : float
         Probability, over the weights, that the ceiling is wrong; 0 when it is deterministic.
-    cost : Cost
+    cost : ResourceUsage
     """
 
     value: float
@@ -72,7 +47,7 @@ class Sensitivity:
     value_kind: str
     ceiling_kind: str | None
     failure: float
-    cost: Cost
+    cost: ResourceUsage
 
     def to_dict(self, witness: bool = False) -> dict[str, Any]:
         """Plain values, ready for JSON; the witness as a list if asked for."""
@@ -91,8 +66,8 @@ class Sensitivity:
         return {**record, "delta": self.delta.tolist()} if witness else record
 
 
-@dataclass(frozen=True, eq=False)
-class Profile:
+@dataclass(frozen=True, eq=False, repr=False)
+class Profile(Record):
     """Word sensitivity of each of several words, each moving on its own; S over them is the largest."""
 
     words: tuple[int, ...]
@@ -104,7 +79,7 @@ class Profile:
     value_kind: str
     ceiling_kind: str | None
     failure: float
-    cost: Cost
+    cost: ResourceUsage
 
     def at(self, position: int) -> Sensitivity:
         """The record of one word, by its place in `words`; its cost is that of the whole profile."""
@@ -145,8 +120,8 @@ class Profile:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class VocabularySensitivity:
+@dataclass(frozen=True, eq=False, repr=False)
+class VocabularySensitivity(Record):
     """Relative change for every replacement of one word by a given embedding: exact, since the set is finite."""
 
     word: int
@@ -154,7 +129,7 @@ class VocabularySensitivity:
     best: int  # the row of the embeddings that moves the map most
     value: float
     value_kind: str
-    cost: Cost
+    cost: ResourceUsage
 
     def top(self, count: int = 10) -> list[tuple[int, float]]:
         """The `count` replacements that move the map most: (row of the embeddings, relative change)."""

@@ -16,19 +16,19 @@ from wordsway.errors import InputError
 Array: TypeAlias = npt.NDArray[np.floating[Any]]
 # (B, G, m, d) -> values (B, G) and, if wanted, gradients (B, G, m, d): B starts for each of G problems of m moves
 Objective: TypeAlias = Callable[[Array, bool], tuple[Array, Array | None]]
-Escape: TypeAlias = Callable[[Array], Array | None]
+Nearby: TypeAlias = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
 class SearchBudget:
-    """How hard to search: power steps and `sift` quasi-Newton steps for every start, then `polish` for the `keep` best.
+    """How hard to search: power steps and `screen` quasi-Newton steps per start, then `polish` for the `keep` best.
 
     A quarter of the starts is kept where that is more. A start is done when its quadratic model promises a gain below
     `tolerance`, relative to its value. `anneal` gradient steps of shrinking length follow, for functions with kinks.
     """
 
     power: int = 5
-    sift: int = 7
+    screen: int = 7
     keep: int = 3
     polish: int = 24
     anneal: int = 0
@@ -36,7 +36,7 @@ class SearchBudget:
     tolerance: float = 1e-5
 
     def __post_init__(self) -> None:
-        for name, least in (("power", 0), ("sift", 0), ("keep", 1), ("polish", 0), ("anneal", 0), ("history", 1)):
+        for name, least in (("power", 0), ("screen", 0), ("keep", 1), ("polish", 0), ("anneal", 0), ("history", 1)):
             value = getattr(self, name)
             try:
                 enough = not isinstance(value, bool) and operator.index(value) >= least
@@ -66,8 +66,8 @@ def maximise(
     objective: Objective,
     starts: Array,
     radius: float,
-    effort: SearchBudget | None = None,
-    escape: Escape | None = None,
+    budget: SearchBudget | None = None,
+    nearby: Nearby | None = None,
     inside: bool = False,
 ) -> Found:
     """Maximise over |Delta_l| <= radius for each of the m moves l.
@@ -85,34 +85,34 @@ def maximise(
         Directions to start from; their length does not matter, unless `inside`.
     radius : float
         Radius of the balls.
-    effort : SearchBudget
-    escape : callable, optional
+    budget : SearchBudget
+    nearby : callable, optional
         Points (B', G, m, d) in other basins near given ones (best first); they are polished too.
     inside : bool
         Whether the starts are points of the ball, rather than directions to its edge.
     """
-    effort = SearchBudget() if effort is None else effort
-    if not isinstance(effort, SearchBudget):
+    budget = SearchBudget() if budget is None else budget
+    if not isinstance(budget, SearchBudget):
         raise InputError(
-            f"effort must be an SearchBudget or None, got {effort!r}: give SearchBudget(polish=60), for example"
+            f"budget must be a SearchBudget or None, got {budget!r}: give SearchBudget(polish=60), for example"
         )
     best = _Best(starts)
     point = _to_ball(starts, radius) if inside else _to_sphere(starts, radius)
-    for _ in range(effort.power):
-        _, slope = best.ask(objective, point)
-        point = _to_sphere(np.where(_length(slope) > 0, slope, point), radius)
+    for _ in range(budget.power):
+        _, grad = best.ask(objective, point)
+        point = _to_sphere(np.where(_length(grad) > 0, grad, point), radius)
     order = np.argsort(-best.look(objective, point), axis=0)  # B G
     point = _pick(order, point)
-    if escape is not None and (others := escape(point)) is not None:
-        point = np.concatenate([point[: (len(point) + 1) // 2], others])  # in place of the worse half
-    point, converged = _polish(objective, best, point, radius, effort)
-    if effort.anneal:
-        converged = _anneal(objective, best, point, radius, effort.anneal)
+    if nearby is not None:
+        point = np.concatenate([point[: (len(point) + 1) // 2], nearby(point)])  # in place of the worse half
+    point, converged = _polish(objective, best, point, radius, budget)
+    if budget.anneal:
+        converged = _anneal(objective, best, point, radius, budget.anneal)
     before = best.value.copy()
     best.look(objective, np.linspace(0.1, 0.9, 9, dtype=starts.dtype).reshape(-1, 1, 1, 1) * best.delta)
-    better = best.value > before + effort.tolerance * np.abs(before)
+    better = best.value > before + budget.tolerance * np.abs(before)
     if better.any():
-        _, again = _polish(objective, best, best.delta[None].copy(), radius, effort, skip=~better)
+        _, again = _polish(objective, best, best.delta[None].copy(), radius, budget, skip=~better)
         converged = np.where(better, again, converged)
     return Found(best.value, best.delta, converged, best.evaluations)
 
@@ -126,9 +126,9 @@ class _Best:
         self.evaluations = 0
 
     def ask(self, objective: Objective, point: Array) -> tuple[Array, Array]:
-        value, slope = objective(point, True)
+        value, grad = objective(point, True)
         self._note(value, point)
-        return value, slope if slope is not None else np.zeros_like(point)
+        return value, grad if grad is not None else np.zeros_like(point)
 
     def look(self, objective: Objective, point: Array) -> Array:
         value, _ = objective(point, False)
@@ -172,9 +172,9 @@ def _to_ball(x: Array, radius: float) -> Array:
     return x * np.minimum(1.0, radius / np.maximum(_length(x), np.finfo(x.dtype).tiny))
 
 
-def _held(slope: Array, point: Array, radius: float) -> npt.NDArray[np.bool_]:
+def _held(grad: Array, point: Array, radius: float) -> npt.NDArray[np.bool_]:
     """Which moves the ball holds back: at its edge, with a gradient that points outwards, (B, G, m, 1)."""
-    outward = np.einsum("...d,...d->...", slope, point)[..., None] > 0
+    outward = np.einsum("...d,...d->...", grad, point)[..., None] > 0
     return np.asarray(outward & (_length(point) > radius * (1 - 1e-6)))
 
 
@@ -184,9 +184,9 @@ def _along(x: Array, point: Array, held: npt.NDArray[np.bool_], radius: float) -
     return np.asarray(x - np.where(held, across / radius**2, 0.0) * point)
 
 
-def _free(slope: Array, point: Array, radius: float) -> Array:
+def _free(grad: Array, point: Array, radius: float) -> Array:
     """The gradient along what may move: tangent where the ball holds the point back, whole elsewhere."""
-    return _along(slope, point, _held(slope, point, radius), radius)
+    return _along(grad, point, _held(grad, point, radius), radius)
 
 
 def _polish(
@@ -194,7 +194,7 @@ def _polish(
     best: _Best,
     point: Array,
     radius: float,
-    effort: SearchBudget,
+    budget: SearchBudget,
     skip: npt.NDArray[np.bool_] | None = None,
 ) -> tuple[Array, npt.NDArray[np.bool_]]:
     """L-BFGS ascent of every (start, problem) at its own pace; returns the points, and which problems converged.
@@ -202,31 +202,31 @@ def _polish(
     A start is done for good when its quadratic model promises less than the tolerance, or cannot reach the leader of
     its problem any more; so no problem's answer depends on which others are solved with it.
     """
-    keep = max(effort.keep, len(point) // 4)
+    keep = max(budget.keep, len(point) // 4)
     done: npt.NDArray[np.bool_] = np.zeros(point.shape[:2], bool)
     if skip is not None:
         done |= skip
-    value, slope = best.ask(objective, point)
-    held = _held(slope, point, radius)
-    free = _along(slope, point, held, radius)
+    value, grad = best.ask(objective, point)
+    held = _held(grad, point, radius)
+    free = _along(grad, point, held, radius)
     pairs: list[tuple[Array, Array]] = []
     scale = np.ones_like(value)
     leader = _Leader(value.shape[1], value.dtype)
-    for turn in range(effort.sift + effort.polish):
-        if turn == effort.sift and len(value) > keep:
+    for turn in range(budget.screen + budget.polish):
+        if turn == budget.screen and len(value) > keep:
             # those that are done need no polish, unless annealing follows
-            order = np.argsort(-value if effort.anneal else np.where(done, np.inf, -value), axis=0)[:keep]
+            order = np.argsort(-value if budget.anneal else np.where(done, np.inf, -value), axis=0)[:keep]
             point, free, value, scale = (_pick(order, x) for x in (point, free, value, scale))
             held, done = _pick_flags(order, held), _pick_flags(order, done)
             pairs = [(_pick(order, step), _pick(order, bend)) for step, bend in pairs]
         ascent, promise = _direction(pairs, free, radius)
-        settled = (promise <= effort.tolerance * np.abs(value)) | (scale < 1e-5)
+        settled = (promise <= budget.tolerance * np.abs(value)) | (scale < 1e-5)
         leader.note(value, settled, done)
         done |= settled | (value + 20 * promise < leader.value)
         going = np.asarray(~done.all(1))  # B
         if not going.any():
             break
-        if not effort.anneal and going.sum() <= len(going) // 2:  # starts that are done need no more evaluations
+        if not budget.anneal and going.sum() <= len(going) // 2:  # starts that are done need no more evaluations
             point, free, value, scale, ascent = (x[going] for x in (point, free, value, scale, ascent))
             held, done = held[going], done[going]
             pairs = [(step[going], bend[going]) for step, bend in pairs]
@@ -240,7 +240,7 @@ def _polish(
         gain, hoped = trial_value - value, _dot(free, step)
         accept = (gain > 0) & (gain >= 1e-4 * hoped) & ~done
         taken = accept[..., None, None]
-        pairs = [*pairs, (step * taken, bend * taken)][-effort.history :]
+        pairs = [*pairs, (step * taken, bend * taken)][-budget.history :]
         point, free = np.where(taken, trial, point), np.where(taken, trial_free, free)
         held = np.where(taken, trial_held, held)
         value = np.where(accept, trial_value, value)
@@ -281,11 +281,11 @@ def _anneal(objective: Objective, best: _Best, point: Array, radius: float, step
     for turn, length in enumerate((0.1 * np.geomspace(1, 0.01, steps)).tolist()):
         if turn == steps - steps // 4:
             before = best.value.copy()
-        value, slope = best.ask(objective, point)
+        value, grad = best.ask(objective, point)
         if turn == steps // 8:
             first = value.argmax(0)[None]
-            point, slope = _pick(first, point), _pick(first, slope)
-        free = _free(slope, point, radius)
+            point, grad = _pick(first, point), _pick(first, grad)
+        free = _free(grad, point, radius)
         point = _to_ball(point + length * _to_sphere(free, radius), radius)
     best.look(objective, point)
     return np.asarray(best.value <= before + 0.001 * np.abs(before))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wordsway.contexts import check_radius, check_size
+from wordsway.checks import check_radius, check_size
 from wordsway.errors import InputError, NumericalError
 from wordsway.maps import Attention
 from wordsway.smoothness.heads import Direction, attention_of, dimension, directions, score_slope, values

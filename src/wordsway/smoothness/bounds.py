@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wordsway.contexts import check_radius, check_size
+from wordsway.checks import check_radius, check_size
 from wordsway.errors import InputError, nearest
 from wordsway.maps import Attention
 from wordsway.smoothness.heads import (

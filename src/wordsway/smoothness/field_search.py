@@ -13,7 +13,7 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from wordsway.contexts import check_radius, check_size
+from wordsway.checks import check_radius, check_size
 from wordsway.errors import InputError
 from wordsway.maps.attention import Attention
 from wordsway.seeds import generator

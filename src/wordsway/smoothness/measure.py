@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wordsway.contexts import as_context, check_size
+from wordsway.checks import as_context, check_size
 from wordsway.errors import InputError
 from wordsway.smoothness.jacobian import Jacobian, jacobian_of
 from wordsway.smoothness.lanczos import Triplets, top_triplets

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.contexts import Values
+from wordsway.checks import Values
 from wordsway.errors import InputError, MissingExtra, NumericalError
 
 _ROUNDING = 1e-6  # how far from 1 weights in single precision may sum

@@ -53,7 +53,7 @@ class MapConformance:
         Radius of the ball that perturbations are taken from; sqrt(d) for None.
     tolerance
         Allowed difference in float64, relative to the size of what is compared.
-    slope_tolerance
+    gradient_tolerance
         Allowed difference of gradients from central differences, relative to the largest gradient.
     single_tolerance
         Allowed difference of float32 from float64, relative to the size of the features.
@@ -66,7 +66,7 @@ class MapConformance:
     seeds: tuple[int, ...] = (0, 1)
     radius: float | None = None
     tolerance = 1e-10
-    slope_tolerance = 1e-6
+    gradient_tolerance = 1e-6
     single_tolerance = 1e-3
     follows_dtype = True
     efforts: tuple[str, ...] = ("simple", "quick", "tight")
@@ -98,14 +98,14 @@ class MapConformance:
             features = case.phi(case.X)
             for lead in ((), (2, 3)):
                 delta = case.deltas[0].expand(*lead, *response.shape)
-                value, slope = response.change(delta)
+                value, grad = response.change(delta)
                 assert value.shape == (*lead, *response.batch)
-                assert slope is not None
-                assert slope.shape == delta.shape
-                value, slope = response.inner(torch.ones_like(features))(delta)
+                assert grad is not None
+                assert grad.shape == delta.shape
+                value, grad = response.inner(torch.ones_like(features))(delta)
                 assert value.shape == (*lead, *response.batch)
-                assert slope is not None
-                assert slope.shape == delta.shape
+                assert grad is not None
+                assert grad.shape == delta.shape
                 assert response.features(delta).shape == (*lead, *response.batch, *features.shape)
 
     def test_features_are_those_of_the_perturbed_context(self) -> None:
@@ -116,8 +116,8 @@ class MapConformance:
 
     def test_change_is_that_of_the_features_relative_to_their_norm(self) -> None:
         for case in self._cases():
-            value, slope = case.response.change(case.deltas, gradient=False)
-            assert slope is None
+            value, grad = case.response.change(case.deltas, gradient=False)
+            assert grad is None
             base = case.twin(case.X)
             differences = _features(case) - base
             lead = 1 + len(case.response.batch)
@@ -128,31 +128,31 @@ class MapConformance:
 
     def test_gradient_of_the_change(self) -> None:
         for case in self._cases():
-            _, slope = case.response.change(case.deltas)
+            _, grad = case.response.change(case.deltas)
             _, plain = case.plain.change(case.deltas)
-            self._slopes(slope, plain)
-            self._differences(case, _changes(case.response), slope)
+            self._gradients(grad, plain)
+            self._differences(case, _changes(case.response), grad)
 
     def test_inner_products_and_their_gradient(self) -> None:
         for case in self._cases():
             base = case.twin(case.X)
             u = _normal(base.shape, 3)
-            value, slope = case.response.inner(u)(case.deltas)
+            value, grad = case.response.inner(u)(case.deltas)
             features = _features(case)
             lead = 1 + len(case.response.batch)
             products = (features * u).reshape(*features.shape[:lead], -1).sum(-1)
             self._close(value, products, _norm(u) * _norm(base))
             _, plain = case.plain.inner(u)(case.deltas)
-            self._slopes(slope, plain)
-            self._differences(case, case.response.inner(u), slope)
+            self._gradients(grad, plain)
+            self._differences(case, case.response.inner(u), grad)
 
     def test_zero_perturbation_gives_zero_change(self) -> None:
         for case in self._cases():
             zero = torch.zeros(2, *case.response.shape, dtype=case.X.dtype)
-            value, slope = case.response.change(zero)
+            value, grad = case.response.change(zero)
             assert float(value.abs().max()) <= self.tolerance * 1e-2
-            assert slope is not None
-            assert bool(torch.isfinite(slope).all())
+            assert grad is not None
+            assert bool(torch.isfinite(grad).all())
             base = case.twin(case.X)
             self._close(case.response.features(zero), base.expand(2, *case.response.batch, *base.shape), _norm(base))
 
@@ -163,11 +163,11 @@ class MapConformance:
             functional = response.inner(_normal(base.shape, 4))
             features = response.features(grid)
             for answer in (response.change, functional):
-                values, slopes = answer(grid)
+                values, gradients = answer(grid)
                 for at in ((0, 2), (1, 0)):
-                    value, slope = answer(grid[at])
+                    value, grad = answer(grid[at])
                     self._close(values[at], value, _norm(base))
-                    self._slopes(None if slopes is None else slopes[at], slope)
+                    self._gradients(None if gradients is None else gradients[at], grad)
             self._close(features[1, 0], response.features(grid[1, 0]), _norm(base))
 
     def test_words_on_their_own_equal_single_words(self) -> None:
@@ -175,15 +175,15 @@ class MapConformance:
             words = _words(len(X))
             several = respond(phi, X, words)
             delta = self._ball(X, (len(words), X.shape[1]))
-            values, slopes = several.change(delta)
+            values, gradients = several.change(delta)
             features, base = several.features(delta), phi(X)
             u = _normal(base.shape, 5)
             products, _ = several.inner(u)(delta)
             for slot, word in enumerate(words):
                 one, own = respond(phi, X, word), delta[:, slot]
-                value, slope = one.change(own)
+                value, grad = one.change(own)
                 self._close(values[:, slot], value, 1.0)
-                self._slopes(None if slopes is None else slopes[:, slot], slope)
+                self._gradients(None if gradients is None else gradients[:, slot], grad)
                 self._close(features[:, slot], one.features(own), _norm(base))
                 self._close(products[:, slot], one.inner(u)(own)[0], _norm(u) * _norm(base))
 
@@ -193,10 +193,10 @@ class MapConformance:
             both = respond(phi, X, (first, last), together=True)
             for slot, word in enumerate((first, last)):
                 delta = self._ball(X, (X.shape[1],))
-                value, slope = respond(phi, X, word).change(delta)
+                value, grad = respond(phi, X, word).change(delta)
                 lone, pull = respond(phi, X, (word,), together=True).change(delta.unsqueeze(1))
                 self._close(lone, value, 1.0)
-                self._slopes(None if pull is None else pull.squeeze(1), slope)
+                self._gradients(None if pull is None else pull.squeeze(1), grad)
                 joint = torch.zeros(len(delta), 2, X.shape[1], dtype=X.dtype)
                 joint[:, slot] = delta
                 self._close(both.change(joint)[0], value, 1.0)
@@ -223,13 +223,14 @@ class MapConformance:
             if not self.follows_dtype:
                 continue
             phi, X = case.phi, case.X
-            assert case.response.like.dtype == torch.float64
+            assert case.response.hints.dtype == torch.float64
             response = respond(phi, X.float(), case.word, together=case.together)
             delta = case.deltas.float()
-            value, slope = response.change(delta)
+            value, grad = response.change(delta)
             product, pull = response.inner(torch.ones_like(phi(X.float())))(delta)
-            answers = (value, slope, product, pull, response.features(delta), response.like, phi(X.float()))
-            assert [x.dtype for x in answers if x is not None] == [torch.float32] * 7
+            answers = (value, grad, product, pull, response.features(delta), phi(X.float()))
+            assert [x.dtype for x in answers if x is not None] == [torch.float32] * 6
+            assert response.hints.dtype == torch.float32
             expected = case.response.change(delta.double())[0]
             gap = float((value.double() - expected).abs().max())
             assert gap <= self.single_tolerance, f"float32 differs by {gap:.3g}"
@@ -300,23 +301,23 @@ class MapConformance:
             f"differ by {gap:.3g}, allowed {self.tolerance:.3g} of {size:.3g}"
         )
 
-    def _slopes(self, one: Tensor | None, two: Tensor | None) -> None:
+    def _gradients(self, one: Tensor | None, two: Tensor | None) -> None:
         assert one is not None
         assert two is not None
         self._close(one, two, float(two.abs().max()))
 
-    def _differences(self, case: _Case, function: Functional, slope: Tensor | None) -> None:
+    def _differences(self, case: _Case, function: Functional, grad: Tensor | None) -> None:
         """Compare gradients with central differences along a random direction of each moving word."""
-        assert slope is not None
+        assert grad is not None
         direction = _normal(case.response.shape, 11)
         step = _STEP * self._radius(case.X) / _norm(direction)
         ends = [function(case.deltas + sign * step * direction)[0] for sign in (1, -1)]
         measured = (ends[0] - ends[1]) / (2 * step)
-        along = (slope * direction).sum(-1)
+        along = (grad * direction).sum(-1)
         if case.together:
             along = along.sum(-1)
         gap = float((measured - along).abs().max())
-        allowed = self.slope_tolerance * (_norm(direction) * float(slope.abs().max()) + 1.0)
+        allowed = self.gradient_tolerance * (_norm(direction) * float(grad.abs().max()) + 1.0)
         assert gap <= allowed, f"gradient differs from central differences by {gap:.3g}, allowed {allowed:.3g}"
 
 

@@ -1,0 +1,216 @@
+"""Checks of arguments, in one place: each returns the value in the form that is used, or raises one clear line."""
+
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, SupportsIndex, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from wordsway.errors import InputError, nearest, one_line
+
+Values: TypeAlias = Tensor | npt.ArrayLike
+
+CONTEXT_RULE = "a context is n words (rows) by d dimensions"
+_SMALL = 1e-150  # a length whose square is still a number, and so that of its inverse
+
+
+def check_choice(name: str, value: str, known: Sequence[str]) -> str:
+    """Return one of the known names; the error lists them and suggests the nearest."""
+    if value not in known:
+        raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}{nearest(value, known)}")
+    return value
+
+
+def check_positive(value: Any, name: str) -> float:
+    """Return a finite number > 0, such as a radius or a norm, as a float."""
+    try:
+        number = math.nan if isinstance(value, str | bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
+        raise InputError(f"{name} must be a number > 0, got {one_line(repr(value), 40)}")
+    return number
+
+
+def check_position(n: int, word: Any) -> int | tuple[int, ...]:
+    """Return one position as an int, several (a list, a tuple, a range, a 1-D array) as a tuple."""
+    return tuple(check_words(n, word)) if is_sequence(word) else check_word(n, word)
+
+
+def as_tensor(name: str, values: Any) -> Tensor:
+    """Return `values` as a tensor; `name` is what the error calls them."""
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        kind = type(values).__name__
+        raise InputError(f"{name} must be numbers in an array, got {kind}: give a tensor or an even list") from None
+
+
+def check_size(value: SupportsIndex, name: str) -> int:
+    """Return a size such as n, d, k or depth as an int >= 1; `name` is what the error calls it."""
+    size = _as_int(value)
+    if size is None or size < 1:
+        raise InputError(f"{name} must be an integer >= 1, got {describe(value)}")
+    if size >= 2**63:
+        raise InputError(f"{name} must be below 2^63, got {describe(value)}: choose a smaller one")
+    return size
+
+
+def check_several(given: object, name: str) -> None:
+    """Refuse one thing where several are asked for; a string is one thing."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InputError(f"{name} must be a sequence, got {describe(given)}: put it in a list")
+
+
+def check_word(n: int, word: SupportsIndex) -> int:
+    """Return a position in a context of n words as an int; negative ones are refused, not counted from the end."""
+    position = _as_int(word)
+    if position is None or not 0 <= position < n:
+        raise InputError(
+            f"word must be 0..{n - 1}, got {describe(word)}: positions are integers counted from 0, never from the end"
+        )
+    return position
+
+
+def check_words(n: int, words: Sequence[SupportsIndex]) -> list[int]:
+    """Return distinct positions in a context of n words as ints; a list, a range or a 1-D integer array or tensor."""
+    positions = [check_word(n, word) for word in words]
+    if not positions:
+        raise InputError("words must name at least one position, got none")
+    if len(set(positions)) < len(positions):
+        repeated = next(word for word in positions if positions.count(word) > 1)
+        raise InputError(f"words must be distinct, got {repeated} more than once: add up its perturbations yourself")
+    return positions
+
+
+def check_radius(radius: float | None, d: int) -> float:
+    """Return the radius of the ball that a word may move in: sqrt(d) for None, else a finite number > 0."""
+    if radius is None:
+        return math.sqrt(d)
+    try:
+        value = math.nan if _is_bool(radius) or is_sequence(radius) or isinstance(radius, str) else float(radius)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        value = math.nan
+    default = f"leave it out for sqrt(d) = {math.sqrt(d):.4g}"
+    if not (math.isfinite(value) and value > 0):
+        raise InputError(f"radius must be a finite number > 0, got {describe(radius)}: {default}")
+    if not _SMALL <= value <= 1 / _SMALL:
+        raise InputError(f"radius must be from {_SMALL:g} to {1 / _SMALL:g}, so that it can be squared, got {value:g}")
+    return value
+
+
+def as_context(X: Values) -> Tensor:
+    """Check that `X` is a context and return it as a tensor.
+
+    Parameters
+    ----------
+    X
+        Tensor, NumPy array or nested list, n by d with n, d >= 1, float32 or float64, all entries finite.
+
+    Returns
+    -------
+    Tensor
+        n by d, in the dtype and on the device of `X`. A tensor is returned itself; an array shares its memory with the
+        tensor where it can.
+
+    Raises
+    ------
+    InputError
+        On another rank, an empty context, another dtype, or a non-finite entry (the first row with one is named).
+    """
+    context = float_tensor(X, "a context")
+    if context.ndim != 2:
+        raise InputError(f"{CONTEXT_RULE}, got shape {tuple(context.shape)}: give one matrix")
+    check_not_empty(context)
+    check_finite(context)
+    return context
+
+
+def check_readable(X: object) -> None:
+    """Refuse what a map cannot read: it takes one context or several, as a tensor of floats."""
+    if not isinstance(X, Tensor):
+        raise InputError(f"a map reads a tensor (..., n, d), got {type(X).__name__}: use torch.as_tensor")
+    if X.ndim < 2 or not X.is_floating_point():
+        kind = f"shape {tuple(X.shape)} of {str(X.dtype).removeprefix('torch.')}"
+        raise InputError(f"a map reads a tensor (..., n, d) of floats, got {kind}")
+
+
+def float_tensor(values: Values, what: str) -> Tensor:
+    """Return `values` as a float32 or float64 tensor, without changing the precision; other dtypes are refused."""
+    if isinstance(values, Tensor):
+        if values.layout != torch.strided:
+            raise InputError(f"{what} must be a dense tensor, got layout {values.layout}: use .to_dense()")
+        if values.dtype not in (torch.float32, torch.float64):
+            raise dtype_error(what, str(values.dtype).removeprefix("torch."), values.dtype.is_complex)
+        return values
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists, or lists of what is no number
+        raise InputError(f"{what} must be rectangular numbers, got rows of different lengths or kinds") from error
+    native = array.dtype.newbyteorder("=")  # torch knows no other byte order
+    if native not in (np.float32, np.float64):
+        raise dtype_error(what, str(array.dtype), array.dtype.kind == "c")
+    # torch takes neither negative strides nor, without a warning, read-only memory; "E" drops subclasses.
+    return torch.from_numpy(np.require(array, native, ["C", "W", "E"]))
+
+
+def dtype_error(what: str, dtype: str, is_complex: bool) -> InputError:
+    remedy = "take the real part first" if is_complex else "convert it to float64 first"
+    return InputError(f"{what} must be float32 or float64, got {dtype}: {remedy}")
+
+
+def check_not_empty(values: Tensor) -> None:
+    if 0 in values.shape:
+        raise InputError(f"{CONTEXT_RULE} with n, d >= 1, got shape {tuple(values.shape)}: give at least one word")
+
+
+def check_finite(values: Tensor, prefix: tuple[int, ...] = ()) -> None:
+    """Refuse non-finite entries of ``(..., n, d)``; `prefix` is the place of `values` in a larger batch."""
+    finite = torch.isfinite(values)
+    if not bool(finite.all()):
+        *row, column = (~finite).nonzero()[0].tolist()
+        entry = values[(*row, column)].item()
+        where = row_name([*prefix, *row])
+        raise InputError(f"{where} has {entry} in column {column}: every entry must be finite, drop or replace it")
+
+
+def row_name(index: list[int]) -> str:
+    *batch, row = index
+    if not batch:
+        return f"row {row} of the context"
+    return f"row {row} of context {batch[0] if len(batch) == 1 else tuple(batch)}"
+
+
+def is_sequence(word: object) -> bool:
+    return getattr(word, "ndim", 0) > 0 or (isinstance(word, Sequence) and not isinstance(word, str))
+
+
+def _as_int(value: object) -> int | None:
+    """Return an integer scalar of Python, NumPy or torch as an int, and None for anything else; bool is no integer."""
+    if _is_bool(value) or is_sequence(value):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+
+
+def _is_bool(value: object) -> bool:
+    return isinstance(value, bool | np.bool_) or (isinstance(value, Tensor) and value.dtype == torch.bool)
+
+
+def describe(value: object) -> str:
+    """Describe a refused value in a few characters: scalars as they are, tensors and other things by their kind."""
+    if isinstance(value, Tensor | np.generic | np.ndarray):
+        if value.ndim > 0:
+            return f"{type(value).__name__} of shape {tuple(value.shape)}"
+        value = value.item()
+    try:
+        text = " ".join(repr(value).split())  # an error is one line
+    except ValueError:  # an integer of thousands of digits is not written
+        return type(value).__name__
+    return text if len(text) <= 40 else type(value).__name__

@@ -1,0 +1,130 @@
+"""The base of every result: one record that a terminal, a store, a page and a notebook show alike."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from torch import Tensor
+
+from wordsway.errors import MissingExtra
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+_ROWS = 60  # rows that a notebook shows; to_frame has all of them
+_TEXT = 40  # characters of a string in a one-line summary
+
+
+class Record:
+    """A result of a measurement.
+
+    Subclasses are frozen dataclasses (``@dataclass(frozen=True, eq=False, repr=False)``) that implement `to_dict`, and
+    `rows` and `draw` where a table of one row and no picture are not enough.
+
+    Attributes
+    ----------
+    summary_fields : tuple of str
+        Fields that the one-line summary names; by default all that hold plain values.
+    """
+
+    summary_fields: ClassVar[tuple[str, ...]] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        raise NotImplementedError
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the result as a tidy table: one dictionary of plain values per row."""
+        return [self.to_dict()]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return `rows` as a pandas data frame."""
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise MissingExtra.of("data frames need pandas", "frames") from error
+        return pd.DataFrame(self.rows())
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the result on matplotlib axes, new ones by default, and return them."""
+        if ax is None:
+            try:
+                from matplotlib.figure import Figure
+            except ImportError as error:
+                raise MissingExtra.of("drawing needs matplotlib", "figures") from error
+            ax = Figure(layout="constrained").add_subplot()
+        self.draw(ax)
+        return ax
+
+    def draw(self, ax: Axes) -> None:
+        """Draw the result on given axes; by default the numbers of a single row as bars."""
+        numbers = {
+            name: value
+            for name, value in self.rows()[0].items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
+        ax.barh(list(numbers), list(numbers.values()))
+        ax.invert_yaxis()
+
+    def summary(self) -> str:
+        """Return the record in one line, without the contents of tensors."""
+        names = self.summary_fields or [
+            field.name
+            for field in dataclasses.fields(cast(Any, self))
+            if field.repr and _is_plain(getattr(self, field.name))
+        ]
+        shown = ", ".join(f"{name}={_short(getattr(self, name))}" for name in names)
+        return f"{type(self).__name__}({shown})"
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        return f"<p><code>{escape(self.summary())}</code></p>{html_table(self.rows())}"
+
+
+def html_table(rows: Sequence[Mapping[str, Any]], limit: int = _ROWS) -> str:
+    """Return rows as an HTML table with visible numbers: columns in the order in which keys come up, all escaped."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    head = "".join(f'<th scope="col">{escape(str(key))}</th>' for key in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell(row.get(key)))}</td>" for key in columns) + "</tr>" for row in rows[:limit]
+    )
+    more = f"<p>{len(rows) - limit} more rows: see to_frame()</p>" if len(rows) > limit else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """Write a number with that many significant digits, and a dash for None."""
+    if value is None:
+        return "-"
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:#.{digits}g}".rstrip(".")
+
+
+def cell(value: Any) -> str:
+    """Write a plain value for a table: four digits of a float, yes or no, a dash for None."""
+    if value is None:
+        return "\u2013"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float | tuple | Tensor)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"<{' x '.join(map(str, value.shape)) or 'scalar'} {str(value.dtype).removeprefix('torch.')}>"
+    if isinstance(value, float):
+        return number(value)
+    text = repr(value) if not isinstance(value, tuple) else f"({', '.join(_short(part) for part in value)})"
+    return text if len(text) <= _TEXT else text[: _TEXT - 1] + "\u2026"
