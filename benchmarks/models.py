@@ -98,7 +98,7 @@ def text_best(n: int, seed: int, threads: int) -> dict[str, Any]:
     model = ws.load(MODEL)
     text = _text(model, n, seed)
     found = model.swaps(text, middle(model.read(text)), exhaustive=True, top=1)
-    return {"n": n, "seed": seed, "best": found.swaps[0].word, "value": found.swaps[0].value}
+    return {"text": text, "n": n, "best": found.swaps[0].word, "value": found.swaps[0].value}
 
 
 def swaps_shortfall(count: int, threads: int) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def swaps_shortfall(count: int, threads: int) -> dict[str, Any]:
     model = ws.load(MODEL)
     short, apart, checked = [], [], []
     for kept in json.loads(KEPT.read_text(encoding="utf-8"))[:count]:
-        text = _text(model, kept["n"], kept["seed"])
+        text = kept["text"]
         found = model.swaps(text, middle(model.read(text)))
         short.append(1 - found.swaps[0].value / kept["value"])
         apart.append(abs(_plain_change(model, found.text, found.word, kept["best"]) / kept["value"] - 1))
