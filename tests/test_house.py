@@ -18,7 +18,7 @@ ROOMS = (
     *("contexts", "activations", "gaussian", "maps", "sensitivity", "generalization", "smoothness", "kernels"),
     *("models", "experiments", "figures", "report", "cli"),
 )
-BASE = ("errors", "checks", "seeds", "memory", "records")  # any room may use these
+BASE = ("errors", "checks", "seeds", "memory", "threads", "records")  # any room may use these
 FRONT = ("__init__", "__main__")  # the public list and `python -m wordsway`: not rooms
 SUITES = "testing"  # the shipped conformance suites: for users' tests, so no room may need them
 

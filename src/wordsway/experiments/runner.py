@@ -74,8 +74,8 @@ def run(
     store : Store or path
         Where records go; a file that does not exist is made.
     executor : concurrent.futures.Executor, optional
-        Where trials run; processes of this machine, one a core, unless given. The numbers are the same in all of them.
-        A trial sets the process it runs in to one thread, also where that is this process.
+        Where trials run; default: processes of this machine, one per core. The numbers are the same in all of them: a
+        trial uses one thread.
     scope : RunConfig, optional
         The scale, the number of trials and the first seed.
     progress : bool

@@ -17,8 +17,8 @@ from typing import Any
 
 from wordsway.experiments.experiment import Parameters, Record, canonical_record
 from wordsway.memory import ResourceUsage
+from wordsway.threads import one_thread
 
-_SETTLED = threading.local()
 _PACKAGES = ("wordsway", "torch", "numpy", "scipy")
 
 
@@ -36,10 +36,11 @@ class Outcome:
 
 
 def work(trial: Callable[[Parameters, int], Record], parameters: Parameters, seed: int) -> Outcome:
-    """Run one trial with one thread, so that its numbers do not depend on who else works on this machine."""
-    use_one_thread()
+    """Run one trial with one thread, so that its numbers do not depend on the machine or on what else runs there."""
+    import scipy.linalg  # noqa: F401  # only libraries that are loaded are limited, and SciPy brings its own
+
     record, error, dtype = None, None, None
-    with ResourceUsage() as usage:
+    with one_thread(), ResourceUsage() as usage:
         try:
             found = trial(parameters, seed)
             record = canonical_record(found)
@@ -49,25 +50,6 @@ def work(trial: Callable[[Parameters, int], Record], parameters: Parameters, see
         except BaseException as problem:  # SystemExit too: it must not end the runner
             error = _describe(problem)
     return Outcome(record, error, dtype, usage.seconds, usage.peak_mb, versions(), platform.node())
-
-
-def use_one_thread() -> None:
-    """One thread for torch and for the linear algebra below NumPy and SciPy, from now on in this thread.
-
-    Limits reach only libraries that are loaded, and those of OpenMP only the thread that sets them: SciPy, which
-    brings its own, is loaded before, and every thread sets them at its first trial, which takes a millisecond.
-    """
-    if getattr(_SETTLED, "done", False):
-        return
-    import scipy.linalg  # noqa: F401
-    import torch
-    from threadpoolctl import OpenBLASController, threadpool_limits
-
-    torch.set_num_threads(1)
-    if hasattr(OpenBLASController, "clear_controlling_thread"):  # from 3.7: else only the first thread's limit counts
-        OpenBLASController.clear_controlling_thread(force=True)
-    threadpool_limits(limits=1)
-    _SETTLED.done = True
 
 
 @lru_cache(maxsize=1)
