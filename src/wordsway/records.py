@@ -23,20 +23,34 @@ _TEXT = 40  # characters of a string in a one-line summary
 class Record:
     """A result of a measurement.
 
-    Subclasses are frozen dataclasses (``@dataclass(frozen=True, eq=False, repr=False)``) that implement `to_dict`, and
-    `rows` and `draw` where a table of one row and no picture are not enough.
+    Subclasses are frozen dataclasses (``@dataclass(frozen=True, eq=False, repr=False)``) that override `to_dict`,
+    `rows` and `draw` where the fields, a table of one row and bars of its numbers are not enough.
 
     Attributes
     ----------
     summary_fields : tuple of str
         Fields that the one-line summary names; by default all that hold plain values.
+    json_names : mapping of str to str
+        Keys of `to_dict` that differ from the names of their fields; "" leaves a field out.
     """
 
     summary_fields: ClassVar[tuple[str, ...]] = ()
+    json_names: ClassVar[Mapping[str, str]] = {}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        raise NotImplementedError
+        """Return plain values, ready for JSON.
+
+        By default the fields in their order: nan and inf become None, what has a `to_dict` of its own (a cost, a nested
+        record) is merged, and tensors and other objects are left out.
+        """
+        plain: dict[str, Any] = {}
+        for field in dataclasses.fields(cast(Any, self)):
+            key, value = self.json_names.get(field.name, field.name), getattr(self, field.name)
+            if key and hasattr(value, "to_dict"):
+                plain |= value.to_dict()
+            elif key and (value is None or isinstance(value, str | int | float)):
+                plain[key] = finite(value) if isinstance(value, float) else value
+        return plain
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the result as a tidy table: one dictionary of plain values per row."""
@@ -68,8 +82,7 @@ class Record:
             for name, value in self.rows()[0].items()
             if isinstance(value, int | float) and not isinstance(value, bool)
         }
-        ax.barh(list(numbers), list(numbers.values()))
-        ax.invert_yaxis()
+        bars(ax, numbers)
 
     def summary(self) -> str:
         """Return the record in one line, without the contents of tensors."""
@@ -86,6 +99,19 @@ class Record:
 
     def _repr_html_(self) -> str:
         return f"<p><code>{escape(self.summary())}</code></p>{html_table(self.rows())}"
+
+
+def bars(ax: Axes, numbers: Mapping[str, float | None], logarithmic: bool = False) -> None:
+    """Draw one horizontal bar per number, the first on top; numbers that are not finite have none."""
+    ax.barh(list(numbers), [finite(value) or 0.0 for value in numbers.values()])
+    ax.invert_yaxis()
+    if logarithmic and any(finite(value) for value in numbers.values()):
+        ax.set_xscale("log")
+
+
+def finite(value: float | None) -> float | None:
+    """Return a number as JSON can hold it: None where it is not finite."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def html_table(rows: Sequence[Mapping[str, Any]], limit: int = _ROWS) -> str:

@@ -1,7 +1,6 @@
 """One-word generalization: records from the definitions, searches against random points and plain descent."""
 
 import itertools
-import json
 import math
 
 import numpy as np
@@ -110,19 +109,6 @@ def test_the_trained_models_interpolate_the_new_sample() -> None:
         assert record.bound == pytest.approx(4.0, abs=1e-6)
         assert record.gamma <= 1e-6
         assert float(record.delta.norm()) <= 1e-9 * (1 + 1e-9)
-
-
-def test_records_are_ready_for_json() -> None:
-    record = _run(scene("raf"), budget=HASTY)[0]
-    plain = record.to_dict()
-    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
-    wanted = {"training", "loss", "penalty", "gamma", "error", "bound", "interpolates", "lambda_min", "seconds"}
-    assert wanted | {"floor", "constant", "status", "loss_value", "dtype", "evaluations"} <= set(plain)
-    assert (plain["training"], plain["loss"], plain["penalty"]) == ("fine-tuned", "alignment", 0.0)
-    assert "delta" not in plain
-    assert plain["interpolates"] is True
-    assert plain["dtype"] == "float64"
-    assert plain["seconds"] > 0
 
 
 def test_a_search_that_stops_early_says_that_it_is_an_upper_bound() -> None:

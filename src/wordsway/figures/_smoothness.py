@@ -60,7 +60,7 @@ def constant(found: Any) -> Record:
         "residual": found.residual,
         "products": found.products,
         "status": found.status if found.converged else "stopped",
-        "dtype": found.dtype,
+        "dtype": found.cost.dtype,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,13 +16,17 @@ from wordsway.generalization.losses import Array
 from wordsway.generalization.samples import check_label, check_samples
 from wordsway.maps import FeatureMap, respond
 from wordsway.memory import ResourceUsage
+from wordsway.records import Record, bars
 from wordsway.seeds import generator
 from wordsway.sensitivity.records import status
 from wordsway.sensitivity.search import SearchBudget, maximise
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-@dataclass(frozen=True, eq=False)
-class PredictionGap:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PredictionGap(Record):
     """max over Delta of |f(X^i(Delta), theta_r) - f(X, theta_r)|: `value` <= it <= `ceiling`.
 
     Attributes
@@ -46,10 +50,11 @@ class PredictionGap:
     status: str
     cost: ResourceUsage
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; without the witness."""
-        names = ("ceiling", "lambda_min", "status")
-        return {"gap": self.value, **{name: getattr(self, name) for name in names}, **self.cost.to_dict()}
+    json_names: ClassVar = {"value": "gap"}
+
+    def draw(self, ax: Axes) -> None:
+        """Draw the gap and its upper bound on a logarithmic axis."""
+        bars(ax, {"gap": self.value, "ceiling": self.ceiling}, logarithmic=True)
 
 
 def prediction_gap(

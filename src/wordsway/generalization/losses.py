@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ TRAININGS = ("fine-tuned", "re-trained")
 LOSSES = ("alignment", "error", "swapped")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Problem:
     """One search: whose prediction is looked at, what is minimised, and with which penalty on gamma.
 
@@ -57,6 +57,12 @@ class Problem:
         if not 0 <= penalty < math.inf:
             raise InputError(f"penalty must be a finite number, at least 0, got {self.penalty!r}")
         object.__setattr__(self, "penalty", penalty)
+
+    def __repr__(self) -> str:
+        return f"Problem({self.training!r}, {self.loss!r}, {self.penalty:g})"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
     def coefficients(self, label: float, before: float) -> tuple[tuple[float, float, float], float]:
         """c and c_0 of the loss, for the sample's label y and f_0."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,17 +18,21 @@ from wordsway.generalization.losses import TRAININGS, Array, Losses, Problem, fu
 from wordsway.generalization.samples import check_label, check_samples
 from wordsway.maps import FeatureMap, Response, respond
 from wordsway.memory import ResourceUsage
+from wordsway.records import Record
 from wordsway.seeds import generator
 from wordsway.sensitivity.records import status
 from wordsway.sensitivity.search import SearchBudget, maximise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _SMOOTH = SearchBudget(power=0, screen=8, keep=3, polish=60, tolerance=1e-6)
 _NONSMOOTH = SearchBudget(power=0, screen=12, keep=3, polish=20, anneal=60, tolerance=1e-6)
 _FLOOR = 1e-2  # added to losses, so that "relative to its value" means something near 0
 
 
-@dataclass(frozen=True, eq=False)
-class Generalization:
+@dataclass(frozen=True, eq=False, repr=False)
+class Generalization(Record):
     """What one search found: a word changed by `delta`, and what the models say before and after training on X.
 
     Attributes
@@ -90,18 +94,16 @@ class Generalization:
     lambda_min: float
     cost: ResourceUsage
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; without the witness."""
-        first = ("gamma", "error", "bound", "floor", "constant", "before", "moved_before", "after")
-        then = ("alignment_fine_tuned", "alignment_retrained", "sensitivity", "status", "interpolates", "lambda_min")
-        return {
-            "training": self.problem.training,
-            "loss": self.problem.loss,
-            "penalty": self.problem.penalty,
-            **{name: getattr(self, name) for name in (*first, *then)},
-            "loss_value": self.loss,
-            **self.cost.to_dict(),
-        }
+    summary_fields = ("problem", "gamma", "error", "bound", "sensitivity", "status")
+    json_names: ClassVar = {"loss": "loss_value"}
+
+    def draw(self, ax: Axes) -> None:
+        """Draw the error against gamma, and the line (2 - gamma)^2 of random features."""
+        gammas = [step / 20 for step in range(41)]
+        ax.plot(gammas, [(2 - gamma) ** 2 for gamma in gammas], "--", label="$(2 - \\gamma)^2$")
+        ax.plot([self.gamma], [self.error], "o", label=f"{self.problem.training}, {self.problem.loss}")
+        ax.set(xlabel="$\\gamma$", ylabel="error")
+        ax.legend()
 
 
 def one_word_generalization(

@@ -4,7 +4,7 @@ from wordsway.kernels.eigenvalues import SmallestEigenvalue, smallest_eigenvalue
 from wordsway.kernels.flow import Descent, Flow, descend, gradient_flow
 from wordsway.kernels.network import Network
 from wordsway.kernels.robustness import FeatureModel, Robustness, Terms, feature_robustness
-from wordsway.kernels.sweep import Point, robustness_sweep
+from wordsway.kernels.sweep import Point, RobustnessSweep, robustness_sweep
 from wordsway.kernels.tangent import Chain, ntk, ntk_chain
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Network",
     "Point",
     "Robustness",
+    "RobustnessSweep",
     "SmallestEigenvalue",
     "Terms",
     "descend",

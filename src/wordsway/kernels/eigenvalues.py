@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.linalg
@@ -13,12 +13,16 @@ from torch import Tensor
 
 from wordsway.checks import as_context
 from wordsway.errors import InputError
+from wordsway.records import Record
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _DENSE = 400  # up to this size all eigenvalues are computed
 
 
-@dataclass(frozen=True, eq=False)
-class SmallestEigenvalue:
+@dataclass(frozen=True, eq=False, repr=False)
+class SmallestEigenvalue(Record):
     """The smallest eigenvalue of a symmetric matrix K.
 
     Attributes
@@ -42,13 +46,17 @@ class SmallestEigenvalue:
     method: str
     floor: float
 
+    summary_fields = ("value", "residual", "status", "method")
+    json_names: ClassVar = {"value": "smallest_eigenvalue"}
+
     @property
     def singular(self) -> bool:
         return self.status == "singular"
 
-    def to_dict(self) -> dict[str, Any]:
-        names = ("residual", "status", "method", "floor")
-        return {"smallest_eigenvalue": self.value, **{name: getattr(self, name) for name in names}}
+    def draw(self, ax: Axes) -> None:
+        """Draw the eigenvector: which samples the kernel can hardly tell apart."""
+        ax.bar(range(len(self.vector)), self.vector.tolist())
+        ax.set(xlabel="sample", ylabel="entry of the eigenvector", title=f"smallest eigenvalue {self.value:.4g}")
 
 
 def smallest_eigenvalue(K: Any) -> SmallestEigenvalue:

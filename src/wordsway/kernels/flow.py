@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +24,16 @@ from wordsway.kernels.eigenvalues import SmallestEigenvalue, smallest_eigenvalue
 from wordsway.kernels.network import Network, Passes, as_inputs, check_network
 from wordsway.kernels.robustness import check_labels
 from wordsway.kernels.tangent import ntk
+from wordsway.records import Record
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _FIRST, _SECOND = 0.9, 0.999  # how much Adam remembers of the mean and of the square
 
 
-@dataclass(frozen=True, eq=False)
-class Flow:
+@dataclass(frozen=True, eq=False, repr=False)
+class Flow(Record):
     """The loss along gradient flow.
 
     Attributes
@@ -51,15 +55,44 @@ class Flow:
     bound: Tensor
     smallest: SmallestEigenvalue
 
+    summary_fields = ("times", "smallest")
 
-@dataclass(frozen=True, eq=False)
-class Descent:
+    def to_dict(self) -> dict[str, Any]:
+        columns = {name: getattr(self, name).tolist() for name in ("times", "linear", "actual", "bound")}
+        return {**columns, **self.smallest.to_dict()}
+
+    def rows(self) -> list[dict[str, Any]]:
+        names = ("time", "linear", "actual", "bound")
+        columns = (self.times, self.linear, self.actual, self.bound)
+        return [dict(zip(names, values, strict=True)) for values in torch.stack(columns, 1).tolist()]
+
+    def draw(self, ax: Axes) -> None:
+        """Draw the losses and their bound against time."""
+        for name in ("actual", "linear", "bound"):
+            ax.plot(self.times.tolist(), getattr(self, name).tolist(), "--" if name == "bound" else "-", label=name)
+        ax.set(xlabel="time", ylabel="loss", yscale="log")
+        ax.legend()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Descent(Record):
     """The end of gradient descent: the trained network, its loss |f - y|^2 / N and that of each step."""
 
     network: Network
     loss: float
     losses: Tensor
     interpolates: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "steps": len(self.losses)}
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [{"step": step, "loss": loss} for step, loss in enumerate(self.losses.tolist())]
+
+    def draw(self, ax: Axes) -> None:
+        """Draw the loss against the step."""
+        ax.plot(self.losses.tolist())
+        ax.set(xlabel="step", ylabel="loss", yscale="log")
 
 
 def gradient_flow(network: Network, X: Any, y: Any, times: Sequence[float], tolerance: float = 1e-6) -> Flow:

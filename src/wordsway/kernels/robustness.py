@@ -14,10 +14,9 @@ Features of the inputs (N x k) are kept while they take less than 3 GB.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -31,15 +30,20 @@ from wordsway.kernels.eigenvalues import SmallestEigenvalue, smallest_eigenvalue
 from wordsway.kernels.gram import Gram
 from wordsway.kernels.network import as_inputs
 from wordsway.kernels.weights import feature_rows
+from wordsway.memory import ResourceUsage
+from wordsway.records import Record
 from wordsway.seeds import check_seed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 KINDS = ("rf", "ntk")
 _BLOCK = 2 * 10**8  # bytes of features of all inputs at a time
 _KEPT = 3 * 10**9  # bytes of features that are kept rather than computed again for each gradient
 
 
-@dataclass(frozen=True, eq=False)
-class Terms:
+@dataclass(frozen=True, eq=False, repr=False)
+class Terms(Record):
     """The terms of the proofs.
 
     Attributes
@@ -59,50 +63,57 @@ class Terms:
     bound: float
     centred: float
 
+    summary_fields = ("interaction", "smallest", "bound", "centred")
+
     def to_dict(self) -> dict[str, Any]:
         small = {"lambda_min": self.smallest.value, "lambda_min_residual": self.smallest.residual}
         return {"interaction": self.interaction, "interaction_centred": self.centred, "bound": self.bound, **small}
 
 
-@dataclass(frozen=True, eq=False)
-class Robustness:
+@dataclass(frozen=True, eq=False, repr=False)
+class Robustness(Record):
     """How far the interpolator's output moves at x, relative to how far x does: S = |x| |grad f(x)|.
 
     Attributes
     ----------
     value : float
         S; exact up to rounding.
-    gradient : Tensor (d,)
-        grad f(x); the adversarial direction is along it.
     output : float
         f(x).
     fit : float
         Largest |f(x_i) - y_i| on the training inputs: the model interpolates where this is small.
-    seconds : float
+    gradient : Tensor (d,)
+        grad f(x); the adversarial direction is along it.
+    cost : ResourceUsage
         Of building the model and of measuring at x.
     terms : Terms or None
-        Where asked for.
+        With ``terms=True``.
     """
 
     kind: str
-    value: float
-    gradient: Tensor
-    output: float
-    fit: float
     samples: int
     d: int
     width: int
     activation: str
     seed: int
-    seconds: float
+    value: float
+    output: float
+    fit: float
+    gradient: Tensor
+    cost: ResourceUsage
     terms: Terms | None = None
 
+    summary_fields = ("kind", "value", "fit", "samples", "d", "width", "activation")
+    json_names: ClassVar = {"value": "sensitivity", "terms": ""}
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; the gradient is left out."""
-        names = ("kind", "samples", "d", "width", "activation", "seed")
-        record = {**{name: getattr(self, name) for name in names}, "sensitivity": self.value, "output": self.output}
-        record |= {"fit": self.fit, "seconds": self.seconds}
-        return record if self.terms is None else {**record, **self.terms.to_dict()}
+        """Return plain values, ready for JSON, without the gradient."""
+        return super().to_dict() | ({} if self.terms is None else self.terms.to_dict())
+
+    def draw(self, ax: Axes) -> None:
+        """Draw the gradient, coordinate by coordinate."""
+        ax.bar(range(self.d), self.gradient.tolist())
+        ax.set(xlabel="coordinate", ylabel="gradient of f", title=f"S = {self.value:.4g}")
 
 
 def feature_robustness(
@@ -161,15 +172,14 @@ class FeatureModel:
         features = self.width * (d if kind == "ntk" else 1)
         if features < count:
             raise NumericalError(f"{count} samples need at least as many features, got {features}: use a larger width")
-        began = time.perf_counter()
         memory.require(4 * 8 * count**2 + 3 * _BLOCK, f"a {count} x {count} kernel", "use fewer samples")
-        keep = 8 * count * self.width <= min(_KEPT, memory.available() // 3)
-        self._kept: list[Tensor] | None = [] if keep else None
-        self.kernel = self._kernel()
-        self.alpha = interpolate(self.kernel, self.labels)
-        fitted = self.kernel @ self.alpha
-        self.fit = float((fitted - self.labels).abs().max())
-        self._building = time.perf_counter() - began
+        with ResourceUsage() as self.cost:
+            keep = 8 * count * self.width <= min(_KEPT, memory.available() // 3)
+            self._kept: list[Tensor] | None = [] if keep else None
+            self.kernel = self._kernel()
+            self.alpha = interpolate(self.kernel, self.labels)
+            fitted = self.kernel @ self.alpha
+            self.fit = float((fitted - self.labels).abs().max())
 
     def weights(self) -> Iterator[Tensor]:
         """Blocks of rows of the weights, (rows, d), the same every time: N(0, 1/d)."""
@@ -241,15 +251,27 @@ class FeatureModel:
 
     def robustness(self, x: Any, terms: bool = False) -> Robustness:
         """S(x) = |x| |grad f(x)|."""
-        began = time.perf_counter()
         point = self._point(x)
         size = float(torch.linalg.vector_norm(point))
-        output, gradient = self._at(point)
-        value = size * float(torch.linalg.vector_norm(gradient))
-        told = self._terms(point, size) if terms else None
-        count, d = self.inputs.shape
-        names = (self.activation.name, self.seed, self._building + time.perf_counter() - began)
-        return Robustness(self.kind, value, gradient, output, self.fit, count, d, self.width, *names, told)
+        with ResourceUsage() as usage:
+            output, gradient = self._at(point)
+            proof_terms = self._terms(point, size) if terms else None
+        usage.seconds += self.cost.seconds
+        usage.peak_mb = max(usage.peak_mb, self.cost.peak_mb)
+        return Robustness(
+            kind=self.kind,
+            samples=len(self.inputs),
+            d=len(point),
+            width=self.width,
+            activation=self.activation.name,
+            seed=self.seed,
+            value=size * float(torch.linalg.vector_norm(gradient)),
+            output=output,
+            fit=self.fit,
+            gradient=gradient,
+            cost=usage.computed_in(point.dtype, point.device, 1),
+            terms=proof_terms,
+        )
 
     def _terms(self, point: Tensor, size: float) -> Terms:
         matrix = self.interaction(point)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -22,14 +22,19 @@ from wordsway.kernels.gram import Gram
 from wordsway.kernels.network import as_inputs
 from wordsway.kernels.robustness import check_features, check_labels, check_point, interpolate
 from wordsway.kernels.weights import feature_rows
+from wordsway.memory import ResourceUsage
+from wordsway.records import Record
 from wordsway.seeds import check_seed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _ROWS = 8192  # of the weights at a time
 _KEPT = 3 * 10**9  # bytes of X V^T that are kept rather than computed twice
 
 
-@dataclass(frozen=True)
-class Point:
+@dataclass(frozen=True, eq=False, repr=False)
+class Point(Record):
     """S at one width, number of samples and activation."""
 
     width: int
@@ -37,6 +42,38 @@ class Point:
     activation: str
     sensitivity: float
     fit: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RobustnessSweep(Record):
+    """S at every width, number of samples and activation; iterating over it yields its points."""
+
+    kind: str
+    points: tuple[Point, ...]
+    cost: ResourceUsage
+
+    summary_fields = ("kind", "points")
+
+    def __iter__(self) -> Iterator[Point]:
+        return iter(self.points)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "points": self.rows()}
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [point.to_dict() for point in self.points]
+
+    def draw(self, ax: Axes) -> None:
+        """Draw S against the width, a line per activation and number of samples."""
+        for name, count in dict.fromkeys((point.activation, point.samples) for point in self.points):
+            line = [point for point in self.points if (point.activation, point.samples) == (name, count)]
+            label = f"{name}, N = {count}"
+            ax.plot([point.width for point in line], [point.sensitivity for point in line], "o-", label=label)
+        ax.set(xlabel="width k", ylabel="S", xscale="log", yscale="log")
+        ax.legend()
 
 
 def robustness_sweep(
@@ -48,7 +85,7 @@ def robustness_sweep(
     samples: Sequence[int],
     activations: Sequence[str | Activation],
     seed: int = 0,
-) -> list[Point]:
+) -> RobustnessSweep:
     """S(x) of `feature_robustness` at every width, for the first N samples for every N, and every activation.
 
     Each value is what `feature_robustness` gives for the same seed. Cost, with the largest k and N: O(N k d) once, and
@@ -72,7 +109,9 @@ def robustness_sweep(
     per = inputs.shape[1] if kind == "ntk" else 1
     if sizes[0] * per < counts[-1]:
         raise NumericalError(f"{counts[-1]} samples need at least as many features, got {sizes[0] * per}")
-    return _Sweep(kind, inputs[: counts[-1]], point, sizes, seed).points(phis, labels, counts)
+    with ResourceUsage() as usage:
+        points = _Sweep(kind, inputs[: counts[-1]], point, sizes, seed).points(phis, labels, counts)
+    return RobustnessSweep(kind, tuple(points), usage.computed_in(inputs.dtype, inputs.device, len(points)))
 
 
 _Key: TypeAlias = tuple[int, int]  # width and number of samples

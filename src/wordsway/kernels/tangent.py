@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,10 @@ from torch import Tensor, nn
 from wordsway import memory
 from wordsway.errors import InputError, NumericalError
 from wordsway.kernels.network import Network, as_inputs, check_network
+from wordsway.records import Record
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _CHUNK = 5 * 10**8  # bytes of a Jacobian's rows at a time
 
@@ -51,8 +55,8 @@ def ntk(network: Network | nn.Module, X: Any, layer: int | None = None) -> Tenso
     return kernel
 
 
-@dataclass(frozen=True, eq=False)
-class Chain:
+@dataclass(frozen=True, eq=False, repr=False)
+class Chain(Record):
     """The chain of the proof: K >= J J^T >= J_FB J_FB^T >= the same centred again, which is close to a multiple of I.
 
     Attributes
@@ -74,6 +78,14 @@ class Chain:
     twice: Tensor
     scale: float
     distance: float
+
+    def draw(self, ax: Axes) -> None:
+        """Draw the eigenvalues of the three matrices in increasing order."""
+        for name in ("block", "centred", "twice"):
+            ax.plot(torch.linalg.eigvalsh(getattr(self, name)).tolist(), label=name)
+        ax.axhline(self.scale, linestyle="--", label="scale")
+        ax.set(xlabel="rank", ylabel="eigenvalue")
+        ax.legend()
 
 
 def ntk_chain(network: Network, X: Any) -> Chain:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,23 +13,25 @@ from torch import Tensor
 from wordsway.checks import check_radius, check_size
 from wordsway.errors import InputError, NumericalError
 from wordsway.maps import Attention
+from wordsway.records import Record
 from wordsway.smoothness.heads import Direction, attention_of, dimension, directions, score_slope, values
 from wordsway.smoothness.jacobian import jacobian_of, tangent
 from wordsway.smoothness.lanczos import top_triplets
 from wordsway.smoothness.measure import PRODUCTS, TOLERANCE, LocalLipschitz, local_lipschitz
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 _ROUGH = 1e-3  # residual of the constants on the way up
 
 
-@dataclass(frozen=True, eq=False)
-class AdversarialContext:
+@dataclass(frozen=True, eq=False, repr=False)
+class AdversarialContext(Record):
     """A context in B_R^n where a layer has a large local Lipschitz constant: a witness that Lip is no less.
 
     Attributes
     ----------
     context : Tensor (n, d)
-    lipschitz : LocalLipschitz
-        The constant there.
     head : int
         The head that the context was made for.
     kind : {"opposite", "half"}
@@ -39,21 +41,24 @@ class AdversarialContext:
     radius : float
     steps : int
         Steps of the climb that raised the constant.
+    lipschitz : LocalLipschitz
+        The constant there.
     """
 
     context: Tensor
-    lipschitz: LocalLipschitz
     head: int
     kind: str
     eigenvalue: float
     gamma: float
     radius: float
     steps: int
+    lipschitz: LocalLipschitz
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; the context is left out."""
-        names = ("head", "kind", "eigenvalue", "gamma", "radius", "steps")
-        return {**{name: getattr(self, name) for name in names}, **self.lipschitz.to_dict()}
+    summary_fields = ("lipschitz", "head", "kind", "gamma", "radius", "steps")
+
+    def draw(self, ax: Axes) -> None:
+        """Draw the witness of the constant, see `LocalLipschitz.draw`."""
+        self.lipschitz.draw(ax)
 
 
 def adversarial_context(
@@ -98,7 +103,7 @@ def adversarial_context(
         context, taken = _climb(attention, context, radius, check_size(steps, "steps"), seed)
     constant = local_lipschitz(attention, context, TOLERANCE, products, seed=seed)
     return AdversarialContext(
-        context, constant, place, direction.kind, direction.eigenvalue, direction.gamma, radius, taken
+        context, place, direction.kind, direction.eigenvalue, direction.gamma, radius, taken, constant
     )
 
 

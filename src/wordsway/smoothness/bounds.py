@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,26 +17,29 @@ from torch import Tensor
 from wordsway.checks import check_radius, check_size
 from wordsway.errors import InputError, nearest
 from wordsway.maps import Attention
+from wordsway.records import Record, bars, finite
 from wordsway.smoothness.heads import (
     Direction,
     attention_of,
     dimension,
     directions,
     exponential,
-    finite,
     norm,
     spread,
     value_rows,
     values,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 POSTER = "Castin, Ablin, Peyre 2024"
 CLUSTERS = "Geshkovski et al. 2024"
 OWN = "wordsway, docs/smoothness.md"
 
 
-@dataclass(frozen=True)
-class Bound:
+@dataclass(frozen=True, eq=False, repr=False)
+class Bound(Record):
     """One bound on Lip(f) over B_R^n.
 
     Attributes
@@ -57,18 +60,16 @@ class Bound:
     source: str
     assumes: str
 
-    def to_dict(self) -> dict[str, Any]:
-        record = {"name": self.name, "kind": self.kind, "value": finite(self.value)}
-        return {**record, "source": self.source, "assumes": self.assumes}
 
-
-@dataclass(frozen=True)
-class Bounds:
+@dataclass(frozen=True, eq=False, repr=False)
+class Bounds(Record):
     """All bounds for a layer, a length and a radius; `lower` <= Lip <= `upper` are the best of them."""
 
     n: int
     radius: float
     all: tuple[Bound, ...]
+
+    summary_fields = ("n", "radius", "lower", "upper")
 
     @property
     def upper(self) -> float:
@@ -89,7 +90,14 @@ class Bounds:
 
     def to_dict(self) -> dict[str, Any]:
         best = {"upper": finite(self.upper), "lower": finite(self.lower)}
-        return {"n": self.n, "radius": self.radius, **best, "bounds": [bound.to_dict() for bound in self.all]}
+        return {"n": self.n, "radius": self.radius, **best, "bounds": self.rows()}
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [bound.to_dict() for bound in self.all]
+
+    def draw(self, ax: Axes) -> None:
+        """Draw every bound that applies on a logarithmic axis."""
+        bars(ax, {f"{bound.name} ({bound.kind})": bound.value for bound in self.all}, logarithmic=True)
 
 
 def lipschitz_bounds(layer: Callable[[Tensor], Tensor], n: int, R: float | None) -> Bounds:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,8 @@ from torch import Tensor
 from wordsway.checks import check_radius, check_size
 from wordsway.errors import InputError
 from wordsway.maps.attention import Attention
+from wordsway.memory import ResourceUsage
+from wordsway.records import Record, bars
 from wordsway.seeds import generator
 from wordsway.smoothness.field import (
     best_odds,
@@ -26,8 +28,11 @@ from wordsway.smoothness.field import (
     upper_bound,
     visible,
 )
-from wordsway.smoothness.heads import Direction, attention_of, directions, factors, finite, norm, values
+from wordsway.smoothness.heads import Direction, attention_of, directions, factors, norm, values
 from wordsway.smoothness.measures import DiscreteMeasure, wasserstein
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _LIGHTEST = -18.0  # log of the least weight
 _CLIMBED = 2  # random clouds of each size that are climbed from
@@ -36,8 +41,8 @@ _APART = 1e-6  # and how far apart the clouds must be: transport rounds masses t
 _STATUS = {0: "converged", 9: "step limit"}  # of scipy's SLSQP
 
 
-@dataclass(frozen=True, eq=False)
-class MeanFieldLipschitz:
+@dataclass(frozen=True, eq=False, repr=False)
+class MeanFieldLipschitz(Record):
     """The Lipschitz constant of mean-field attention on P(B_R): `value` <= Lip(F) <= `upper`.
 
     Attributes
@@ -58,6 +63,7 @@ class MeanFieldLipschitz:
     masked : bool
     status : str
         How the best climb ended: "converged", "step limit", or "stalled" where the norm has a kink.
+    cost : ResourceUsage
     """
 
     value: float
@@ -70,14 +76,20 @@ class MeanFieldLipschitz:
     radius: float
     masked: bool
     status: str
+    cost: ResourceUsage
+
+    summary_fields = ("value", "lower", "two_point", "upper", "radius", "masked", "status")
+    json_names: ClassVar = {"mu": "", "nu": ""}
 
     def to_dict(self, witness: bool = False) -> dict[str, Any]:
-        """Plain values, ready for JSON; the two clouds if asked for."""
-        names = ("value", "upper", "lower", "two_point", "derivative", "radius", "masked", "status")
-        record = {name: getattr(self, name) for name in names}
-        for name in ("upper", "lower", "two_point"):
-            record[name] = finite(record[name])
+        """Return plain values, ready for JSON; with `witness` the two measures too."""
+        record = super().to_dict()
         return {**record, "mu": self.mu.to_dict(), "nu": self.nu.to_dict()} if witness else record
+
+    def draw(self, ax: Axes) -> None:
+        """Draw the value between its bounds on a logarithmic axis."""
+        names = ("lower", "two_point", "value", "upper")
+        bars(ax, {name.replace("_", " "): getattr(self, name) for name in names}, logarithmic=True)
 
 
 def mean_field_lipschitz(
@@ -123,9 +135,11 @@ def mean_field_lipschitz(
     radius, masked = check_radius(R, len(A)), attention.causal if masked is None else bool(masked)
     if attention.causal and not masked:
         raise InputError("a causal layer must be masked, got masked=False: leave that out")
-    search, found = _Search(attention, A, V, radius, masked), directions(attention, 0)
-    best = search.run(found, _several(points), check_size(starts, "starts"), check_size(steps, "steps"), seed)
-    value, mu, nu = search.witness(best.points, best.logs)
+    sizes = _several(points), check_size(starts, "starts"), check_size(steps, "steps")
+    with ResourceUsage() as usage:
+        search, found = _Search(attention, A, V, radius, masked), directions(attention, 0)
+        best = search.run(found, *sizes, seed)
+        value, mu, nu = search.witness(best.points, best.logs)
     return MeanFieldLipschitz(
         value=value,
         mu=mu,
@@ -137,6 +151,7 @@ def mean_field_lipschitz(
         radius=radius,
         masked=masked,
         status=best.status,
+        cost=usage.computed_in(A.dtype, A.device, best.evaluations),
     )
 
 
@@ -159,12 +174,13 @@ def _eye(size: int) -> Tensor:
 
 
 class _Climbed(NamedTuple):
-    """Where a climb ended: the norm of the derivative, the cloud, and how it ended."""
+    """Where a climb ended: the norm of the derivative, the cloud, how it ended and how many evaluations it took."""
 
     size: float
     points: Tensor
     logs: Tensor
     status: str
+    evaluations: int
 
 
 class _Search:
@@ -193,7 +209,8 @@ class _Search:
             shares = torch.tensor([0.0] + (m - 1) * [math.log(m - 1)], dtype=torch.float64)
             clouds = [(pair.points[copies], pair.logs[copies] - shares), *clouds]
         climbed += [self.climb(*start, steps) for start in clouds]
-        return max(climbed, key=lambda one: one.size)
+        best = max(climbed, key=lambda one: one.size)
+        return best._replace(evaluations=sum(one.evaluations for one in climbed))
 
     def adversarial(self, found: Sequence[Direction]) -> Iterator[tuple[Tensor, Tensor]]:
         """Two points for each direction, the light one first, with the best of some weights."""
@@ -264,7 +281,8 @@ class _Search:
         found = minimize(loss, begin, jac=True, bounds=bounds, constraints=[inside], method="SLSQP", options=options)
         points, logs = parts(found.x)
         points = _inside(points, 1.0)
-        return _Climbed(norm(self.matrix(points, logs)), points, logs, _STATUS.get(found.status, "stalled"))
+        status = _STATUS.get(found.status, "stalled")
+        return _Climbed(norm(self.matrix(points, logs)), points, logs, status, int(found.nfev))
 
     def witness(self, points: Tensor, logs: Tensor) -> tuple[float, DiscreteMeasure, DiscreteMeasure]:
         """The best ratio of two clouds that differ by a small step along the leading direction, and these two."""

@@ -211,11 +211,6 @@ def norm(matrix: Tensor) -> float:
     return float(torch.linalg.matrix_norm(matrix.double(), ord=2))
 
 
-def finite(value: float | None) -> float | None:
-    """A bound as JSON can hold it: None where there is none, or where it overflows."""
-    return value if value is not None and math.isfinite(value) else None
-
-
 def exponential(exponent: float) -> float:
     """exp, and infinity where that overflows."""
     return math.exp(exponent) if exponent < 700 else math.inf

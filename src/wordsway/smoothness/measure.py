@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from wordsway.checks import as_context, check_size
 from wordsway.errors import InputError
+from wordsway.memory import ResourceUsage
+from wordsway.records import Record
 from wordsway.smoothness.jacobian import Jacobian, jacobian_of
 from wordsway.smoothness.lanczos import Triplets, top_triplets
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 TOLERANCE = 1e-4
 PRODUCTS = 400
 
 
-@dataclass(frozen=True, eq=False)
-class LocalLipschitz:
+@dataclass(frozen=True, eq=False, repr=False)
+class LocalLipschitz(Record):
     """|D_X f|_2 at a context X: how much the layer amplifies the worst small change of it.
 
     Attributes
@@ -36,10 +40,8 @@ class LocalLipschitz:
         "converged", or how far it came.
     left, right : Tensor
         The witness: moving X along `right` (unit, of the shape of X) moves f(X) along `left` at the rate `value`.
-    seconds : float
-        Of the whole batch that the context was measured in, divided by its size.
-    dtype, device : str
-        What it was computed in.
+    cost : ResourceUsage
+        Its seconds are those of the batch that the context was measured in, divided by the size of the batch.
     """
 
     value: float
@@ -48,18 +50,24 @@ class LocalLipschitz:
     status: str
     left: Tensor
     right: Tensor
-    seconds: float
-    dtype: str
-    device: str
+    cost: ResourceUsage
+
+    summary_fields = ("value", "residual", "products", "status")
+    json_names: ClassVar = {"value": "lipschitz"}
 
     @property
     def converged(self) -> bool:
         return self.status == "converged"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; the witness is left out."""
-        names = ("residual", "products", "status", "seconds", "dtype", "device")
-        return {"n": len(self.right), "lipschitz": self.value, **{name: getattr(self, name) for name in names}}
+        """Return plain values, ready for JSON, without the witness."""
+        return {"n": len(self.right), **super().to_dict()}
+
+    def draw(self, ax: Axes) -> None:
+        """Draw how far each word moves in the direction that the layer amplifies most."""
+        lengths = torch.linalg.vector_norm(self.right.flatten(1), dim=1).tolist()
+        ax.bar(range(len(lengths)), lengths)
+        ax.set(xlabel="word", ylabel="length of its change", title=f"local Lipschitz constant {self.value:.4g}")
 
 
 def local_lipschitz(
@@ -111,15 +119,14 @@ def local_lipschitz_many(
         raise InputError(f"tolerance must be between 0 and 1, got {tolerance}")
     if check_size(products, "products") < 2:
         raise InputError(f"products must be at least 2, with the Jacobian and with its transpose, got {products}")
-    begin = time.perf_counter()
-    with torch.no_grad():
+    with ResourceUsage() as usage, torch.no_grad():
         operator = jacobian_of(layer, contexts, store)
         found = top_triplets(operator, tolerance, products, seed)
-    seconds = (time.perf_counter() - begin) / len(contexts)
-    return [_record(found, number, operator, seconds) for number in range(len(contexts))]
+    usage.seconds /= len(contexts)
+    return [_record(found, number, operator, usage) for number in range(len(contexts))]
 
 
-def _record(found: Triplets, number: int, operator: Jacobian, seconds: float) -> LocalLipschitz:
+def _record(found: Triplets, number: int, operator: Jacobian, usage: ResourceUsage) -> LocalLipschitz:
     value, residual, spent = (float(part[number]) for part in (found.values, found.residuals, found.products))
     share = residual / value if value else math.inf
     limit = f"stopped after {spent:.0f} products with a residual of {share:.1g} of the value"
@@ -130,9 +137,7 @@ def _record(found: Triplets, number: int, operator: Jacobian, seconds: float) ->
         status="converged" if found.converged[number] else limit,
         left=found.left[number],
         right=found.right[number],
-        seconds=seconds,
-        dtype=str(operator.like.dtype).removeprefix("torch."),
-        device=str(operator.like.device),
+        cost=usage.computed_in(operator.like.dtype, operator.like.device, int(spent)),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,14 +14,18 @@ from torch import Tensor
 from wordsway import memory
 from wordsway.checks import Values
 from wordsway.errors import InputError, MissingExtra, NumericalError
+from wordsway.records import Record
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _ROUNDING = 1e-6  # how far from 1 weights in single precision may sum
 _MARGINALS = 1e-9  # how far apart the masses at one position may be
 _PIVOTS = 10**7  # of the network simplex; a few times the number of points in both clouds is usual
 
 
-@dataclass(frozen=True, eq=False, init=False)
-class DiscreteMeasure:
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class DiscreteMeasure(Record):
     """A probability measure of m points: mu = sum_i w_i delta_{x_i}, or sum_i w_i delta_{(s_i, x_i)} with positions.
 
     Everything is copied to the CPU in float64. Points without weight are left out: they are no part of the measure.
@@ -66,18 +70,36 @@ class DiscreteMeasure:
         positions = None if self.positions is None else self.positions.tolist()
         return {"points": self.points.tolist(), "weights": self.weights.tolist(), "positions": positions}
 
+    def rows(self) -> list[dict[str, Any]]:
+        places = [None] * len(self) if self.positions is None else self.positions.tolist()
+        return [
+            {"weight": weight, "position": place, **{f"x{axis}": value for axis, value in enumerate(point)}}
+            for weight, place, point in zip(self.weights.tolist(), places, self.points.tolist(), strict=True)
+        ]
+
+    def draw(self, ax: Axes) -> None:
+        """Draw the first two coordinates of the points, their areas in proportion to the weights."""
+        plane = torch.nn.functional.pad(self.points, (0, 1))[:, :2]  # points on a line have the second coordinate 0
+        ax.scatter(plane[:, 0].tolist(), plane[:, 1].tolist(), (400 * self.weights).tolist(), alpha=0.6)
+        ax.set(xlabel="$x_0$", ylabel="$x_1$")
+
 
 def check_cloud(given: object, name: str) -> None:
     if not isinstance(given, DiscreteMeasure):
         raise InputError(f"{name} must be a DiscreteMeasure, got {type(given).__name__}: use DiscreteMeasure(X)")
 
 
-@dataclass(frozen=True, eq=False)
-class Transport:
+@dataclass(frozen=True, eq=False, repr=False)
+class Transport(Record):
     """The distance of two clouds and a plan that attains it: plan_ij is the mass that goes from point i to point j."""
 
     value: float
     plan: Tensor  # m m'
+
+    def draw(self, ax: Axes) -> None:
+        """Draw the plan as an image."""
+        ax.imshow(self.plan.tolist(), aspect="auto")
+        ax.set(xlabel="point of the second measure", ylabel="point of the first", title=f"$W_2$ = {self.value:.4g}")
 
 
 def wasserstein(mu: DiscreteMeasure, nu: DiscreteMeasure) -> Transport:
