@@ -77,11 +77,7 @@ class Record:
 
     def draw(self, ax: Axes) -> None:
         """Draw the result on given axes; by default the numbers of a single row as bars."""
-        numbers = {
-            name: value
-            for name, value in self.rows()[0].items()
-            if isinstance(value, int | float) and not isinstance(value, bool)
-        }
+        numbers = {name: value for name, value in self.rows()[0].items() if value is not None and _is_number(value)}
         bars(ax, numbers)
 
     def summary(self) -> str:
@@ -114,15 +110,22 @@ def finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def html_table(rows: Sequence[Mapping[str, Any]], limit: int = _ROWS) -> str:
-    """Return rows as an HTML table with visible numbers: columns in the order in which keys come up, all escaped."""
+def html_table(rows: Sequence[Mapping[str, Any]], limit: int | None = _ROWS) -> str:
+    """Return rows as an HTML table, all escaped.
+
+    Columns are in the order in which keys occur; those of numbers have the class "number". A missing key is shown as a
+    dash, as None is. At most `limit` rows are shown, with a note on the rest.
+    """
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    head = "".join(f'<th scope="col">{escape(str(key))}</th>' for key in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell(row.get(key)))}</td>" for key in columns) + "</tr>" for row in rows[:limit]
+    kinds = {key: ' class="number"' if all(_is_number(row.get(key)) for row in rows) else "" for key in columns}
+    head = "".join(f'<th scope="col"{kinds[key]}>{escape(str(key))}</th>' for key in columns)
+    body = "\n".join(
+        "<tr>" + "".join(f"<td{kinds[key]}>{escape(cell(row.get(key)))}</td>" for key in columns) + "</tr>"
+        for row in rows[:limit]
     )
-    more = f"<p>{len(rows) - limit} more rows: see to_frame()</p>" if len(rows) > limit else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+    rest = 0 if limit is None else len(rows) - limit
+    more = f"<p>{rest} more rows: see to_frame()</p>" if rest > 0 else ""
+    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>{more}"
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -141,6 +144,10 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return number(value) if isinstance(value, float) else str(value)
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _is_plain(value: Any) -> bool:

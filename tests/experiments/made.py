@@ -187,6 +187,8 @@ def page_as_nobody(folder: Path) -> Iterator[Any]:
     """Write the page of a folder as somebody whom permissions bind."""
     from wordsway.report.results import write_page
 
+    with TemporaryDirectory() as name:
+        write_page(Path(name))  # reads templates and codecs, which nobody may not be allowed to
     _become_nobody()
     yield write_page(folder)
 

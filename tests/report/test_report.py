@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from experiments.made import experiment, row, trial
 
-from report.test_page import Document
+from report.documents import Document
 from wordsway.experiments.claims import above
 from wordsway.experiments.experiment import Experiment, RunConfig, Verdict
 from wordsway.experiments.store import DIED, FAILED, Store

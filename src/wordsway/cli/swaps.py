@@ -88,11 +88,12 @@ def _print(found: Swaps) -> None:
     from rich.text import Text as Line
 
     from wordsway import report
-    from wordsway.cli.text_views import kind_of, said_on, visible
+    from wordsway.cli.text_views import visible
+    from wordsway.report.texts import change_kind, measured_on
 
     console = Console(highlight=False)
     where = f'word {found.word.position} "{visible(found.word.text)}" replaced'
-    console.print(Line(f"{found.model}, {where}; measured on {said_on(found.on)}", "bold"))
+    console.print(Line(f"{found.model}, {where}; measured on {measured_on(found.on)}", "bold"))
     console.print()
     table = report.plain_table(("rank", "word", "", "sensitivity"), right=(0, 3))
     for column in (0, 1, 3):
@@ -106,7 +107,7 @@ def _print(found: Swaps) -> None:
     console.print(_effort(found))
     if found.shortfall is not None:
         console.print(f"the best by ranking is {100 * found.shortfall:.1f}% below the best there is")
-    console.print(f"sensitivity: {kind_of(found.on)}, exact for each replacement", style="bright_black")
+    console.print(f"sensitivity: {change_kind(found.on)}, exact for each replacement", style="bright_black")
 
 
 def _effort(found: Swaps) -> str:

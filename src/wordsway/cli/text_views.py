@@ -11,29 +11,14 @@ from rich.text import Text
 from wordsway import report
 from wordsway.experiments.texts import Profiled
 from wordsway.models.heat import Piece, pieces
+from wordsway.report.texts import change_kind, measured_on
 
 if TYPE_CHECKING:
     from wordsway.cli.text import Plan
 
-_ON = {
-    "last": "the last hidden state of all tokens",
-    "pooled": "the mean of the last hidden state, of length 1",
-    "next": "the distribution of the next token",
-    "class": "the distribution over the classes",
-}
 _LEVELS = "▁▂▃▄▅▆▇█"
 _JOINERS = "\u200c\u200d"  # invisible, but letters and emoji need them
 _PALE, _STRONG = (255, 243, 230), (240, 125, 50)  # behind black letters
-
-
-def said_on(on: str) -> str:
-    """What a change is measured on, in words: "last, the last hidden state of all tokens"."""
-    return f"{on}, {_ON[on]}" if on in _ON else f"{on}, its hidden state of all tokens"
-
-
-def kind_of(on: str) -> str:
-    """How a change is measured."""
-    return "total variation of the distributions" if on in ("next", "class") else "relative change"
 
 
 def visible(text: str) -> str:
@@ -53,7 +38,7 @@ def print_text(plan: Plan, found: Profiled) -> None:
     if open_ones and plan.options.mode == "search":
         count = f"{open_ones} of {len(found.records)}"
         console.print(f"{count} searches stopped at the step limit: more --steps may find more", style="bright_black")
-    note = f"sensitivity: {kind_of(plan.options.on)} at the move that was found, a lower bound with a witness"
+    note = f"sensitivity: {change_kind(plan.options.on)} at the move that was found, a lower bound with a witness"
     console.print(note, style="bright_black")
 
 
@@ -77,7 +62,7 @@ def print_title(plan: Plan, console: Console | None = None) -> None:
     options = plan.options
     ball = "each word's own norm" if options.radius is None else f"{options.radius:g}"
     frame = ", in the chat template" if options.chat else ""
-    title = f"{plan.model.name}{frame}, measured on {said_on(options.on)}; {options.mode}, radius {ball}"
+    title = f"{plan.model.name}{frame}, measured on {measured_on(options.on)}; {options.mode}, radius {ball}"
     (console or Console(highlight=False)).print(Text(title, "bold"))
 
 

@@ -22,7 +22,7 @@ Table: TypeAlias = list[dict[str, Any]]  # tidy: one row a point, the same keys 
 
 SCALES = ("quick", "paper")
 VERDICTS = {True: "holds", False: "does not hold", None: "cannot tell"}
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Experiment:
     needs: tuple[Experiment, ...] = field(default=())
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not NAME.fullmatch(self.name):
             raise InputError(f"an experiment's name must be lower case words joined by dashes, got {self.name!r}")
         if missing := [scale for scale in SCALES if scale not in self.trials]:
             raise InputError(f"{self.name} must say how many trials it has at scale {missing[0]}")

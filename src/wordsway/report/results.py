@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from wordsway.errors import InputError
-from wordsway.experiments.experiment import Experiment, RunConfig, Table, Verdict
+from wordsway.experiments.experiment import NAME, VERDICTS, Experiment, RunConfig, Table, Verdict
 from wordsway.experiments.plan import sizes
 from wordsway.experiments.store import DIED, FAILED, Store
 from wordsway.figures._style import render
-from wordsway.report.page import Check, Picture, Section, page
+from wordsway.report.pages import figures_page, picture
 
 STORE = "store.sqlite"
 _PAGE = "index.html"
-_LEAD = "Each figure states a claim of the theory, what was measured, and whether it holds."
+# What a file has to hold to be the summary of a figure.
+_SUMMARY = {"name": str, "title": str, "about": str, "command": str, "facts": dict, "verdicts": list, "table": list}
+_COUNTS = ("asked", "finished", "problems")
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,15 @@ class FigureResult:
     @property
     def holds(self) -> bool | None:
         """Whether all claims hold; None where the data cannot tell."""
-        found = {verdict.holds for verdict in self.verdicts}
-        if False in found:
-            return False
-        return None if None in found or not found else True
+        return overall(self.verdicts)
+
+
+def overall(verdicts: Sequence[Verdict]) -> bool | None:
+    """Return False if any claim does not hold, else None if any cannot be judged or there is none, else True."""
+    outcomes = {verdict.holds for verdict in verdicts}
+    if False in outcomes:
+        return False
+    return None if None in outcomes or not outcomes else True
 
 
 def answer(experiment: Experiment, scope: RunConfig, store: Store) -> FigureResult:
@@ -140,39 +147,48 @@ def uses_model(experiment: Experiment, scope: RunConfig) -> bool:
 
 def write_page(folder: Path, order: Sequence[str] = ()) -> Path:
     """Write the page of all figures that the folder holds, those named in `order` first."""
-    found = {path.stem: _section(path) for path in sorted(folder.glob("*.json"))}
+    found = {path.stem: _shown(path) for path in sorted(folder.glob("*.json"))}
     names = [name for name in order if name in found]
     names += [name for name in found if name not in names]
-    sections = [section for name in names if (section := found[name]) is not None]
-    replace_file(folder / _PAGE, page("How far can one word move a model?", _LEAD, sections).encode())
+    figures = [figure for name in names if (figure := found[name]) is not None]
+    replace_file(folder / _PAGE, figures_page(figures).encode())
     return folder / _PAGE
 
 
-def _section(path: Path) -> Section | None:
-    """A figure as it was written; None where the file is something else."""
+def _shown(path: Path) -> dict[str, Any] | None:
+    """Return a figure as the page shows it, from its summary and pictures; None where the file is something else."""
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        checks = [Check(one["claim"], one["measured"], one["holds"]) for one in raw["verdicts"]]
-        missing = raw["asked"] - raw["finished"]
-        notes = [f"{missing} of {raw['asked']} trials are missing"] if missing else []
-        notes += [f"{raw['problems']} of them failed"] if raw["problems"] else []
-        name = str(raw["name"])
-        light, dark = path.with_name(f"{name}.svg"), path.with_name(f"{name}-dark.svg")
-        picture = None
-        kinds = ("png", "svg", "csv") if raw["table"] else ("csv",)  # older pictures may lie there
-        if raw["table"] and light.exists() and dark.exists():
-            texts = light.read_text(encoding="utf-8"), dark.read_text(encoding="utf-8")
-            picture = Picture(*texts, alt=f"{raw['title']}: {raw['about']}")
-        files = [f"{name}.{kind}" for kind in kinds if path.with_name(f"{name}.{kind}").exists()]
-        facts = list(raw["facts"].items())
-        about = raw["about"]
-        section = Section(
-            name, raw["title"], about, picture, checks, facts, raw["table"], raw["command"], files, "; ".join(notes)
-        )
-        page("", "", [section])  # complains of anything that cannot be shown
-        return section if name == path.stem else None  # a copy would be shown twice
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        valid = all(isinstance(summary[name], kind) for name, kind in _SUMMARY.items())
+        valid = valid and all(isinstance(row, dict) for row in summary["table"])
+        if not valid or summary["name"] != path.stem or not NAME.fullmatch(path.stem):  # a copy would be shown twice
+            return None
+        asked, finished, problems = (int(summary[name]) for name in _COUNTS)
+        verdicts = [Verdict(**raw) for raw in summary["verdicts"]]
+        if any(verdict.holds not in VERDICTS for verdict in verdicts):
+            return None
+        pictures = _pictures(path) if summary["table"] else []  # older pictures may lie there
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
+    notes = [f"{asked - finished} of {asked} trials are missing"] if finished < asked else []
+    notes += [f"{problems} of them failed"] if problems else []
+    kinds = ("png", "svg", "csv") if summary["table"] else ("csv",)
+    return {
+        **summary,
+        "verdicts": verdicts,
+        "holds": overall(verdicts),
+        "pictures": pictures,
+        "files": [path.with_suffix(f".{kind}").name for kind in kinds if path.with_suffix(f".{kind}").exists()],
+        "note": "; ".join(notes),
+    }
+
+
+def _pictures(path: Path) -> list[dict[str, Any]]:
+    """Return the light and the dark picture beside a summary, or none where one is missing."""
+    light, dark = path.with_suffix(".svg"), path.with_name(f"{path.stem}-dark.svg")
+    if not (light.exists() and dark.exists()):
+        return []
+    return [picture(file.read_text(encoding="utf-8"), kind) for file, kind in ((light, "light"), (dark, "dark"))]
 
 
 def table_as_csv(table: Sequence[dict[str, Any]]) -> str:

@@ -13,21 +13,14 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from wordsway.records import number
+
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _GAP = 2  # blanks between two columns
 _LEAST = 8  # cells of a bar
 _STYLES = {"sensitivity": "cyan", "ceiling": "bright_black"}
 # What a narrow table leaves out, first things first: the seed still tells a trial, and JSON has everything.
 _SPARED = ("trial", "peak MB", "ratio", "seconds", "status")
-
-
-def number(value: float | None, digits: int = 4) -> str:
-    """Write a number with that many significant digits, and a dash for None."""
-    if value is None:
-        return "-"
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    return f"{value:#.{digits}g}".rstrip(".")
 
 
 def spread(values: Sequence[float]) -> str:

@@ -1,0 +1,138 @@
+"""Pages of results: one HTML file each, made from templates; no script, nothing from the network."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from wordsway.experiments.experiment import VERDICTS
+from wordsway.models.heat import heat_strip, pieces
+from wordsway.records import cell, html_table, number
+from wordsway.report.texts import change_kind, measured_on
+
+if TYPE_CHECKING:
+    from wordsway.experiments.texts import Profiled
+    from wordsway.models.swaps import Swaps
+
+_LEAST = 0.55  # of a picture's own width: below that its text is too small to read, and it scrolls sideways
+
+
+def figures_page(figures: Sequence[Mapping[str, Any]]) -> str:
+    """Return the page of figures as HTML, to be written as UTF-8.
+
+    Parameters
+    ----------
+    figures
+        The summary of each figure as it is stored in JSON, with `verdicts` as records, and besides `holds` (of all
+        verdicts), `pictures` (see `picture`), `files` beside the page for download, and `note`, a warning or "".
+
+    Notes
+    -----
+    All text is escaped. Printing shows the light pictures and all numbers.
+    """
+    return _environment().get_template("figures.html.j2").render(figures=figures)
+
+
+def picture(svg: str, kind: str) -> dict[str, Any]:
+    """Return an SVG document as the source of an image for "light" or "dark" screens, with its size if it has one."""
+    source = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+    width, height = _size(svg) or (0, 0)
+    return {"kind": kind, "source": source, "width": width, "height": height, "least": round(_LEAST * width)}
+
+
+def text_page(
+    profile: Profiled,
+    settings: Mapping[str, str],
+    swaps: Sequence[Swaps] = (),
+    layers: Sequence[float] = (),
+) -> str:
+    """Return the page about one text as HTML, to be written as UTF-8.
+
+    Parameters
+    ----------
+    profile
+        The sensitivity of each word.
+    settings
+        Names and values that describe how it was measured.
+    swaps
+        Replacements of some words.
+    layers
+        How far the top word moves the hidden state of each layer, from the input of the first one.
+    """
+    rows = profile.records
+    replaced = {found.word.position: found for found in swaps}
+    strip = pieces(
+        profile.text,
+        {
+            word.tokens: (row["sensitivity"], _note(row, replaced.get(row["position"])))
+            for word, row in zip(profile.words, rows, strict=True)
+        },
+    )
+    top = max((row for row in rows if row["position"] is not None), key=lambda row: row["sensitivity"])
+    return (
+        _environment()
+        .get_template("text.html.j2")
+        .render(
+            rows=rows,
+            model=rows[0]["model"],
+            measured_on=measured_on(rows[0]["on"]),
+            change_kind=change_kind(rows[0]["on"]),
+            settings=settings,
+            strip=Markup(heat_strip(strip)),
+            swaps=swaps,
+            layers=layers,
+            top=top,
+        )
+    )
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("wordsway.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals["verdicts"] = VERDICTS
+    environment.filters |= {
+        "cell": cell,
+        "number": number,
+        "paragraphs": _paragraphs,
+        "share": _share,
+        "html_table": lambda rows: Markup(html_table(rows, limit=None)),
+    }
+    return environment
+
+
+def _paragraphs(text: str) -> list[str]:
+    return [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
+
+
+def _share(value: float, top: float, full: float = 100.0) -> str:
+    """The length of a bar, where `full` is that of the largest value."""
+    return f"{full * value / top if top > 0 else 0.0:.2f}"
+
+
+def _note(row: Mapping[str, Any], swaps: Swaps | None) -> str:
+    """The numbers of a word, a line each, shown when it is pointed at."""
+    lines = [f"sensitivity {number(row['sensitivity'])}", f"radius {number(row['radius'])}", str(row["status"])]
+    if swaps is not None:
+        lines.append("replacements: " + "; ".join(f"{swap.word} {number(swap.value)}" for swap in swaps.swaps))
+    return "\n".join(lines)
+
+
+def _size(svg: str) -> tuple[int, int] | None:
+    """Width and height in CSS pixels, of which 4 are 3 points."""
+    root = re.search(r"<svg\b[^>]*>", svg)
+    sides = [root and re.search(rf'\s{name}="([0-9.]+)(pt|px|)"', root[0]) for name in ("width", "height")]
+    width, height = (round(float(side[1]) * (4 / 3 if side[2] == "pt" else 1)) if side else 0 for side in sides)
+    return (width, height) if width and height else None

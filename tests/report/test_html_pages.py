@@ -1,0 +1,276 @@
+"""The pages of figures and of a text: valid documents that escape all text, need no network, and fit a phone."""
+
+import base64
+import html
+import re
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from report.documents import Document, frames, visit
+from wordsway.experiments.experiment import Verdict
+from wordsway.experiments.texts import Profiled, plain
+from wordsway.models import load
+from wordsway.models.heat import Piece, heat_strip, pieces
+from wordsway.report.pages import figures_page, picture, text_page
+
+HOSTILE = [
+    "<script>alert(1)</script> & \"quotes\" 'too' &amp;",
+    '"><img src=x onerror=alert(1)>',
+    "</style></title><b>",
+]
+BADGES = {True: "✓ holds", False: "✗ does not hold", None: "? cannot tell"}
+
+
+def _svg(colour: str, width: float = 633.6) -> str:
+    """An SVG document with the header that matplotlib writes."""
+    return (
+        '<?xml version="1.0" encoding="utf-8" standalone="no"?>\n<!DOCTYPE svg PUBLIC "-//W3C//DTD SVG 1.1//EN"\n'
+        '  "http://www.w3.org/Graphics/SVG/1.1/DTD/svg11.dtd">\n'
+        f'<svg xmlns:xlink="http://www.w3.org/1999/xlink" width="{width}pt" height="244.8pt" '
+        f'viewBox="0 0 {width} 244.8" xmlns="http://www.w3.org/2000/svg" version="1.1">\n'
+        f'<style type="text/css">*{{stroke-linejoin: round}}</style>\n<rect width="300" height="200" fill="{colour}"/>'
+        "<text>é ∝ n</text>\n</svg>\n"
+    )
+
+
+def _pictures(width: float = 633.6) -> list[dict[str, Any]]:
+    return [picture(_svg("#fff", width), "light"), picture(_svg("#000", width), "dark")]
+
+
+FIGURE: dict[str, Any] = {
+    "name": "fig2-rf",
+    "title": "Random features",
+    "about": "What it is.\n\nWhat to look for.",
+    "command": "wordsway reproduce fig2-rf",
+    "facts": {"scale": "quick", "trials": "4"},
+    "verdicts": [Verdict("it falls", "exponent -0.5", True)],
+    "holds": True,
+    "table": [{"map": "rf", "n": 20 * k, "mean": 0.123456, "ceiling": None} for k in range(1, 31)],
+    "pictures": _pictures(),
+    "files": ["fig2-rf.png", "fig2-rf.csv"],
+    "note": "3 trials failed",
+}
+BARE: dict[str, Any] = {"pictures": [], "verdicts": [], "holds": None, "facts": {}, "table": [], "files": []}
+FIGURES = [
+    FIGURE,
+    FIGURE | {"name": "fig3-raf", "verdicts": [Verdict("it stays", "0.3", False)], "holds": False, "note": ""},
+    FIGURE | {"name": "bare", "title": "Bare"} | BARE,
+]
+
+
+def _everywhere(text: str) -> dict[str, Any]:
+    """A figure with one text in every place that shows text."""
+    return FIGURE | {
+        **dict.fromkeys(("title", "about", "command", "note"), text),
+        "facts": {text: text},
+        "verdicts": [Verdict(text, text, None)],
+        "table": [{text: text}],
+        "files": [text],
+    }
+
+
+def _text_page(word: str = "good", **changes: Any) -> str:
+    """The page of a made-up profile with one word in every place that shows text."""
+    row = {"tokens": 1, "radius": 0.9, "status": "converged", "model": word, "on": word}
+    rows = [
+        {"position": 0, "word": word, "sensitivity": 1.5, **row},
+        {"position": None, "word": "[SEP]", "sensitivity": 0.3, **row},
+    ]
+    read = load("minilm").read("x")
+    words = (read.scored[0], read.words[-1])
+    swap = SimpleNamespace(word=word, value=0.7, text=word)
+    parts: dict[str, Any] = {
+        "swaps": [SimpleNamespace(word=SimpleNamespace(position=0, text=word), swaps=[swap])],
+        "layers": [0.25, 1.0, 0.0],
+    }
+    return text_page(Profiled(read, words, rows), {word: word}, **(parts | changes))
+
+
+# Both pages
+
+
+@pytest.mark.parametrize("content", [figures_page(FIGURES), figures_page([]), _text_page()])
+def test_documents_are_valid_and_complete_in_themselves(content: str) -> None:
+    document = Document(content)
+    assert document.all("html") == [{"lang": "en"}]
+    assert document.all("meta")[0] == {"charset": "utf-8"}
+    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in document.all("meta")
+    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    assert {"http-equiv": "Content-Security-Policy", "content": policy} in document.all("meta")
+    assert [len(document.all(tag)) for tag in ("title", "h1", "main", "script", "iframe")] == [1, 1, 1, 0, 0]
+    assert all(attributes.get("scope") in {"row", "col"} for attributes in document.all("th"))
+    assert all(attributes["alt"] for attributes in document.all("img"))
+    assert all(re.match(r"data:|#|\./", value) for name in ("src", "href") for value in document.values(name))
+    assert not re.search(r"https?:|url\(|@import|srcset", content)
+
+
+@pytest.mark.parametrize("evil", [*HOSTILE, "שלום 家 👩"])
+def test_all_text_is_escaped(evil: str) -> None:
+    for make in (lambda text: figures_page([_everywhere(text)]), _text_page):
+        found, known = Document(make(evil)), Document(make("good"))
+        assert [tag for tag, _ in found.tags] == [tag for tag, _ in known.tags]  # no text becomes a tag
+        assert [list(attributes) for _, attributes in found.tags] == [list(attributes) for _, attributes in known.tags]
+        assert sum(text.count(evil) for text in found.texts) >= 9
+    document = Document(figures_page([_everywhere(evil)]))
+    assert [attributes["alt"] for attributes in document.all("img")] == [f"{evil}: {evil}"] * 2
+    assert f"Numbers of {evil}" in document.values("aria-label")
+
+
+def _luminance(colour: str) -> float:
+    parts = (int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5))
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_text_has_enough_contrast_on_light_and_dark_pages_and_dark_is_for_screens_only() -> None:
+    style = figures_page([])
+    assert style.count("prefers-color-scheme") == style.count("@media screen and (prefers-color-scheme: dark)") == 2
+    schemes = [dict(re.findall(r"--(\w+): (#\w{6})", block)) for block in style.split(":root {")[1:]]
+    assert len(schemes) == 2
+    for scheme in schemes:
+        for ink, ground in product(("text", "muted", "link", "holds", "fails", "open"), ("back", "soft")):
+            dark, light = sorted((_luminance(scheme[ink]), _luminance(scheme[ground])))
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, (ink, ground)
+
+
+# Figures
+
+
+def test_every_part_of_a_figure_is_shown() -> None:
+    content = figures_page([FIGURE])
+    document = Document(content)
+    parts = {"Random features", "What it is.", "What to look for.", "it falls", "exponent -0.5", "scale", "quick"}
+    parts |= {"wordsway reproduce fig2-rf", " 3 trials failed", "fig2-rf.csv", "The numbers (30 rows)"}
+    assert parts <= {*document.texts}
+    assert [value for value in document.values("href") if value[0] == "."] == ["./fig2-rf.png", "./fig2-rf.csv"]
+    assert '<th scope="col">map</th><th scope="col" class="number">n</th>' in content
+    assert (
+        '<td>rf</td><td class="number">600</td><td class="number">0.1235</td><td class="number">\u2013</td>' in content
+    )
+    scrolls = [attributes for _, attributes in document.tags if attributes.get("role") == "region"]
+    assert [part["tabindex"] for part in [*scrolls, *document.all("figure")]] == ["0", "0"]
+
+
+def test_figures_are_linked_from_the_overview() -> None:
+    document = Document(figures_page(FIGURES))
+    ids = document.values("id")
+    assert ids == [figure["name"] for figure in FIGURES]
+    assert [value[1:] for value in document.values("href") if value.startswith("#")] == ids
+
+
+def test_parts_without_content_leave_nothing_behind() -> None:
+    document = Document(figures_page([FIGURE | BARE | {"command": "", "about": "", "note": ""}]))
+    assert not {"figure", "ul", "dl", "pre", "details"} & {tag for tag, _ in document.tags}
+    empty = Document(figures_page([]))
+    assert "There are no figures yet." in empty.texts
+    assert empty.all("table") == []
+
+
+@pytest.mark.parametrize("file", ["javascript:alert(1)", "//example.org/x", "https://example.org/x"])
+def test_links_stay_beside_the_page(file: str) -> None:
+    link = Document(figures_page([FIGURE | {"files": [file]}])).values("href")[-1]
+    assert link.startswith("./")
+    assert ":" not in link
+
+
+@pytest.mark.parametrize("holds", [True, False, None])
+def test_verdicts_are_words_and_symbols(holds: bool | None) -> None:
+    verdicts = [Verdict("claim", "measured", holds), Verdict("claim", "measured", True)]
+    content = figures_page([FIGURE | {"verdicts": verdicts, "holds": holds}])
+    badges = [
+        re.sub(r"<[^>]*>", "", badge) for badge in re.findall(r'<span class="badge.*?</span>[^<]*</span>', content)
+    ]
+    assert badges == [BADGES[holds]] * 3 + [BADGES[True]]
+    assert f"<td>{1 + (holds is True)} of 2 hold</td>" in content
+
+
+def test_pictures_are_embedded_whole() -> None:
+    images = Document(figures_page([FIGURE])).all("img")
+    for image, kind, colour in zip(images, ("light", "dark"), ("#fff", "#000"), strict=True):
+        head, data = image["src"].split(",")
+        assert head == "data:image/svg+xml;base64"
+        assert base64.b64decode(data).decode() == _svg(colour)
+        assert (image["class"], image["width"], image["height"]) == (kind, "845", "326")
+
+
+@pytest.mark.parametrize("svg", ["", "<svg/>", '<svg width="100%" height="3"/>', '<svg line-width="3" height="2"/>'])
+def test_pictures_without_a_size_have_none(svg: str) -> None:
+    document = Document(figures_page([FIGURE | {"pictures": [picture(svg, "light")]}]))
+    assert "width" not in document.all("img")[0]
+
+
+# A text
+
+
+def test_the_page_of_a_text_has_its_numbers() -> None:
+    content = html.unescape(_text_page())
+    for number in ("1.500", "0.9000", "0.3000", "0.7000", "0.2500", "1.000"):
+        assert number in content
+    assert re.findall(r'<rect [^>]*width="([0-9.]+)%"', content) == ["15.00", "60.00", "0.00"]
+    assert re.findall(r'class="bar" style="width: ([0-9.]+)%', content) == ["100.00", "20.00"]
+
+
+def test_parts_of_a_text_that_were_not_measured_are_left_out() -> None:
+    content = _text_page(swaps=[], layers=[])
+    assert not re.search('id="(replacements|layers)"', content)
+
+
+def test_a_strip_colours_measured_words_and_dims_special_tokens() -> None:
+    made = [Piece("[CLS]", special=True), Piece("good", 1.0, "sensitivity 1.5"), Piece(".", 0.5, apart=False)]
+    spans = Document(heat_strip(made)).all("span")
+    strengths = [re.search(r"/ ([0-9.]+)\)", span["style"]) for span in spans]
+    assert strengths[0] is None
+    assert "opacity" in spans[0]["style"]
+    assert strengths[1] is not None
+    assert strengths[2] is not None
+    assert float(strengths[1][1]) > float(strengths[2][1]) > 0
+    assert [span.get("title") for span in spans] == [None, "sensitivity 1.5", None]
+
+
+def test_a_strip_is_the_text_with_its_blanks_and_shares_of_the_largest_value() -> None:
+    text = load("minilm").read("It's good, or  not.")
+    assert "".join(Document(heat_strip(pieces(text, {}))).texts) == "[CLS] It's good, or not. [SEP]"
+    text = load("minilm").read("not good")
+    for values, shares in (((2.0, 4.0), [0.5, 1.0]), ((0.0, 0.0), [0.0, 0.0])):
+        found = {word.tokens: (value, "") for word, value in zip(text.scored, values, strict=True)}
+        assert [piece.share for piece in pieces(text, found)] == [None, *shares, None]
+
+
+def test_a_profile_shows_itself_in_a_notebook_and_on_a_page() -> None:
+    found = load("minilm").profile("<b> good", steps=2)
+    shown = found._repr_html_()
+    assert "".join(Document(shown).texts) == "[CLS] <b> good [SEP]"
+    assert shown.count("title=") == 4
+    assert "minilm is most sensitive to" in text_page(plain(found), {})
+
+
+# In a browser
+
+
+def test_the_browser_reports_violations_and_requests(tmp_path: Path) -> None:
+    content = figures_page(FIGURES).replace("<h1>", '<img src="https://example.org/x.png"><h1>')
+    assert "Content Security Policy" in visit(tmp_path, content).console[0]
+    free = re.sub(r"<meta http-equiv=[^>]*>", "", content)
+    assert visit(tmp_path, free).requests == ["https://example.org/x.png"]
+
+
+@pytest.mark.parametrize("kind", ["light", "dark"])
+def test_figures_are_seen_and_a_phone_does_not_scroll_sideways(tmp_path: Path, kind: str) -> None:
+    """With words that cannot be broken at a blank, and more columns than fit on a phone."""
+    table = [{f"column {k}": 0.5 for k in range(30)}]
+    wide = _everywhere("w" * 120) | {"name": "wide", "pictures": _pictures(950.4), "table": table}
+    options = ["--blink-settings=preferredColorScheme=0"] if kind == "dark" else []
+    phone, desk = frames(tmp_path, figures_page([*FIGURES, wide]), *options)
+    assert (phone["width"], desk["width"]) == (360, 1200)
+    assert phone["shown"] == desk["shown"] == [kind] * 3
+    assert phone["least"] > 845 / 2  # large enough to read: wide pictures scroll within the page
+    assert phone["scrolls"] == [False, False, True]
+
+
+def test_the_page_of_a_text_fits_a_phone(tmp_path: Path) -> None:
+    phone, desk = frames(tmp_path, _text_page("w" * 120))
+    assert (phone["width"], desk["width"]) == (360, 1200)
