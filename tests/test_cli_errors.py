@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from wordsway.cli import main
-from wordsway.models import encoder, offline
+from wordsway.data import offline
+from wordsway.models import encoder
 
 SIZES = ("--n", "4", "--d", "4")
 KNOWN = "rf, drf, qkv, raf, relu-raf, sigmoid-raf, linear-raf"

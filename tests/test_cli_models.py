@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from wordsway.cli import main
-from wordsway.models import offline
+from wordsway.data import offline
 from wordsway.models.transformer import NAMES
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "command-line.md").read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "wordsway"
 ROOMS = (
     *("contexts", "activations", "gaussian", "maps", "sensitivity", "generalization", "smoothness", "kernels"),
-    *("models", "experiments", "figures", "report", "cli"),
+    *("data", "models", "experiments", "figures", "report", "cli"),
 )
 BASE = ("errors", "checks", "seeds", "memory", "threads", "records")  # any room may use these
 FRONT = ("__init__", "__main__")  # the public list and `python -m wordsway`: not rooms
@@ -101,7 +101,7 @@ def test_the_check_of_imports_itself(room: str, source: str, wrong: list[str]) -
     assert _complaints(room, _rooms_imported(source, ("wordsway", "maps"))) == wrong
 
 
-@pytest.mark.parametrize("package", ["wordsway", "wordsway.models"])
+@pytest.mark.parametrize("package", ["wordsway", "wordsway.data", "wordsway.models"])
 def test_importing_the_package_loads_neither_matplotlib_nor_transformers(package: str) -> None:
     program = f"import {package}, sys; print(sorted({{'matplotlib', 'transformers'}} & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"

@@ -2,8 +2,8 @@
 
 import sys
 
+from wordsway.data import offline
 from wordsway.errors import WordswayError
-from wordsway.models import offline
 
 
 def main() -> None:

@@ -60,6 +60,14 @@ def check_size(value: SupportsIndex, name: str) -> int:
     return size
 
 
+def check_at_most(value: SupportsIndex, name: str, limit: int, reason: str) -> int:
+    """Return a size from 1 to `limit` as an int; `reason` is what the error says about the limit."""
+    size = check_size(value, name)
+    if size > limit:
+        raise InputError(f"{name} must be at most {limit}, {reason}, got {size}: choose a smaller {name}")
+    return size
+
+
 def check_several(given: object, name: str) -> None:
     """Refuse one thing where several are asked for; a string is one thing."""
     if isinstance(given, str) or not isinstance(given, Iterable):

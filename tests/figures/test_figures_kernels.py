@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from wordsway import feature_robustness, gaussian_context
+from wordsway.data import image_samples
 from wordsway.experiments.experiment import Experiment, RunConfig, TrialResult
 from wordsway.figures import _robustness as shared
 from wordsway.figures import all_figures, ntk_flow, ntk_lambda, ntk_loss, robust_ntk, robust_rf
 from wordsway.figures._style import render
-from wordsway.models import image_samples
 from wordsway.seeds import generator
 
 NAMES = ("ntk-flow", "ntk-lambda", "ntk-loss", "robust-ntk", "robust-rf")

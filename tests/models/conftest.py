@@ -15,9 +15,10 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants
 
-import wordsway.models.library as library_module
 from models import tiny
-from wordsway.models import offline
+from wordsway.data import offline
+from wordsway.data import reviews as library_module
+from wordsway.models import encoder
 
 REAL_REVIEWS = offline.locate(offline.REVIEWS)
 MODEL = offline.locate(offline.WEIGHTS).parent
@@ -161,3 +162,8 @@ def hub(bert: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         huggingface_hub.close_session()
         server.shutdown()
         thread.join()
+
+
+def load_library(model: str | None = None) -> library_module.Reviews:
+    """The reviews as the tokenizer of an encoder splits them."""
+    return library_module.load_reviews(encoder._load_tokenizer(model, encoder._load_config(model)))

@@ -1,47 +1,39 @@
-"""Chat templates: rendered in a sandbox, read from files and tokenizers, and refused in one line."""
+"""Chat templates: rendered by transformers in its sandbox, read from files and tokenizers, refused in one line."""
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from models import tiny
 from wordsway.errors import InputError
-from wordsway.models.chat import SETTINGS, TEMPLATE, Chat, chat_of, read_chat, write_chat
+from wordsway.models.tokenizer import SETTINGS, TEMPLATE, ChatTemplate, from_object, read_template
 
 PLAIN = "{{ bos_token }}{% for one in messages %}[{{ one['role'] }}] {{ one.content }}{{ eos_token }}{% endfor %}"
 ANSWER = "{% if add_generation_prompt %}[assistant]{% endif %}"
-
-
-def test_a_frame_is_what_stands_around_the_words() -> None:
-    chat = Chat(PLAIN + ANSWER, (("bos_token", "<s>"), ("eos_token", "</s>")))
-    assert chat.frame() == ("<s>[user] ", "</s>[assistant]")
-    assert Chat(PLAIN).frame() == ("[user] ", "")
-
-
-def test_blocks_leave_no_blanks_behind_and_loops_can_be_left() -> None:
-    chat = Chat("  {% for one in messages %}\n{{ one.content }}\n    {% break %}\n{% endfor %}\nend")
-    assert chat.frame() == ("", "\nend")
+SYSTEM = "{% if messages[0].role != 'system' %}[system] be kind {% endif %}[user] {{ messages[0].content }}"
+TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "mask_token": "<mask>"}
 
 
 @pytest.mark.parametrize(
-    ("template", "before"),
+    ("template", "frame"),
     [
-        ("{% if tools is not none %}TOOLS {% endif %}", ""),
-        ("{% if documents != none %}DOCUMENTS {% endif %}", ""),
-        ("{{ unk_token }} {{ mask_token }} ", "<unk> <mask> "),
-        ("{{ strftime_now('%%') }} ", "% "),
-        ("{% set name = 'bob' %}{% generation %}\n[{{ name }}]{% endgeneration %} ", "[bob] "),
+        (PLAIN + ANSWER, ("<s>[user] ", "</s>[assistant]")),
+        (SYSTEM, ("[system] be kind [user] ", "")),
+        ("  {% for one in messages %}\n{{ one.content }}\n    {% break %}\n{% endfor %}\nend", ("", "\nend")),
+        ("{% if tools is not none %}TOOLS {% endif %}{{ messages[0].content }}", ("", "")),
+        ("{% if documents != none %}DOCUMENTS {% endif %}{{ messages[0].content }}", ("", "")),
+        ("{{ unk_token }} {{ mask_token }} {{ messages[0].content }}", ("<unk> <mask> ", "")),
+        ("{{ strftime_now('%%') }} {{ messages[0].content }}", ("% ", "")),
+        (
+            "{% set name = 'bob' %}{% generation %}\n[{{ name }}]{% endgeneration %} {{ messages[0].content }}",
+            ("[bob] ", ""),
+        ),
     ],
 )
-def test_templates_are_told_what_transformers_tells_them(template: str, before: str) -> None:
-    words = SimpleNamespace(
-        chat_template=template + "{{ messages[0].content }}", unk_token="<unk>", mask_token="<mask>"
-    )
-    chat = chat_of(words)
-    assert chat is not None
-    assert chat.frame() == (before, "")
+def test_the_frame_is_the_text_before_and_after_that_of_the_user(template: str, frame: tuple[str, str]) -> None:
+    assert ChatTemplate(template, TOKENS).frame() == frame
 
 
 @pytest.mark.parametrize(
@@ -59,68 +51,74 @@ def test_templates_are_told_what_transformers_tells_them(template: str, before: 
         ("{{ raise_exception('a system must\n speak first') }}", "a system must speak first: give"),
         ("{% generation %}{{ messages[0].content }}", "Unexpected end of template|unexpected 'end of template'"),
         ("{{ nothing.name }}", "'nothing' is undefined"),
-        ("Hello.", "what the user says 0 times"),
-        ("{{ messages[0].content | upper }}", "what the user says 0 times"),
-        ("{{ messages[0].content }} {{ messages[0].content }}", "what the user says 2 times"),
+        ("Hello.", "the text of the user 0 times"),
+        ("{{ messages[0].content | upper }}", "the text of the user 0 times"),
+        ("{{ messages[0].content }} {{ messages[0].content }}", "the text of the user 2 times"),
     ],
 )
-def test_templates_that_cannot_be_used_or_do_harm_are_refused_in_one_line(template: str, got: str) -> None:
-    with pytest.raises(
-        InputError, match=f"^the chat template must write one message of a user, got .*({got})"
-    ) as caught:
-        Chat(template).frame()
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).endswith(": give the text as it is")
+def test_harmful_and_unusable_templates_are_refused_in_one_line(template: str, got: str) -> None:
+    with pytest.raises(InputError, match=f"^the chat template must write one message of a user, got .*({got})") as e:
+        ChatTemplate(template).frame()
+    assert "\n" not in str(e.value)
+    assert str(e.value).endswith(": give the text as it is")
 
 
 # Where templates come from
 
 
-def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
-    chat = Chat(PLAIN + "\n\u00e9", (("bos_token", "<s>"),))
-    write_chat(chat, tmp_path)
-    assert read_chat(tmp_path) == chat
+def test_a_saved_template_is_read_again(tmp_path: Path) -> None:
+    template = ChatTemplate(PLAIN + "\n\u00e9", {"bos_token": "<s>"})
+    template.save(tmp_path)
+    assert read_template(tmp_path) == template
 
 
-def test_nothing_is_saved_where_there_is_nothing(tmp_path: Path) -> None:
-    write_chat(None, tmp_path)
-    assert not list(tmp_path.iterdir())
-    assert read_chat(tmp_path) is None
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            {"chat_template": PLAIN, "bos_token": {"content": "<s>", "lstrip": False}, "eos_token": None},
+            ChatTemplate(PLAIN, {"bos_token": "<s>"}),
+        ),
+        (
+            {"chat_template": PLAIN, "sep_token": "|", "add_bos_token": True, "model_max_length": 9},
+            ChatTemplate(PLAIN, {"sep_token": "|"}),
+        ),
+        (
+            {"chat_template": [{"name": "tool_use", "template": "x"}, {"name": "default", "template": PLAIN}]},
+            ChatTemplate(PLAIN),
+        ),
+        ({"chat_template": [{"name": "tool_use", "template": "x"}, "odd"]}, None),
+        ({"chat_template": 3}, None),
+        ({}, None),
+        ([], None),
+    ],
+)
+def test_the_settings_of_a_tokenizer_may_hold_the_template(
+    tmp_path: Path, settings: Any, expected: ChatTemplate | None
+) -> None:
+    (tmp_path / SETTINGS).write_text(json.dumps(settings))
+    assert read_template(tmp_path) == expected
+    (tmp_path / TEMPLATE).write_text("newer")
+    assert read_template(tmp_path) == ChatTemplate("newer", expected.special_tokens if expected else {})
 
 
-def _settings(folder: Path, **settings: Any) -> None:
-    (folder / SETTINGS).write_text(json.dumps(settings))
-
-
-def test_settings_may_hold_the_template_and_describe_tokens(tmp_path: Path) -> None:
-    _settings(tmp_path, chat_template=PLAIN, bos_token={"content": "<s>", "lstrip": False}, eos_token=None)
-    assert read_chat(tmp_path) == Chat(PLAIN, (("bos_token", "<s>"),))
-    (tmp_path / TEMPLATE).write_text("newer {{ messages[0].content }}")
-    found = read_chat(tmp_path)
-    assert found is not None
-    assert found.frame() == ("newer ", "")
-    assert found.marks == (("bos_token", "<s>"),)
-
-
-def test_of_several_templates_the_default_is_taken(tmp_path: Path) -> None:
-    _settings(tmp_path, chat_template=[{"name": "tool_use", "template": "x"}, {"name": "default", "template": PLAIN}])
-    assert read_chat(tmp_path) == Chat(PLAIN)
-    _settings(tmp_path, chat_template=[{"name": "tool_use", "template": "x"}, "odd"])
-    assert read_chat(tmp_path) is None
-
-
-@pytest.mark.parametrize("damaged", [b"{", b"[]", b"\xff\xfe", b'{"chat_template": 3}'])
-def test_damaged_settings_are_as_good_as_none(tmp_path: Path, damaged: bytes) -> None:
+@pytest.mark.parametrize("damaged", [b"{", b"\xff\xfe"])
+def test_damaged_files_count_as_none(tmp_path: Path, damaged: bytes) -> None:
     (tmp_path / SETTINGS).write_bytes(damaged)
-    assert read_chat(tmp_path) is None
+    assert read_template(tmp_path) is None
     (tmp_path / TEMPLATE).write_text(PLAIN)
-    assert read_chat(tmp_path) == Chat(PLAIN)
+    assert read_template(tmp_path) == ChatTemplate(PLAIN)
     (tmp_path / TEMPLATE).write_bytes(b"\xff\xfe\xff")
-    assert read_chat(tmp_path) is None
+    assert read_template(tmp_path) is None
 
 
-def test_tokenizers_bring_their_template() -> None:
-    given = SimpleNamespace(chat_template=PLAIN, bos_token="<s>", eos_token=None)
-    assert chat_of(given) == Chat(PLAIN, (("bos_token", "<s>"),))
-    assert chat_of(SimpleNamespace(chat_template={"default": PLAIN})) == Chat(PLAIN)
-    assert chat_of(object()) is None
+def test_a_tokenizer_of_transformers_brings_its_template(tmp_path: Path) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    make: Any = PreTrainedTokenizerFast
+    backend = tiny.write_tokenizer(tmp_path, tiny.PIECES)
+    fast = make(tokenizer_object=backend, chat_template=PLAIN, eos_token="[SEP]")
+    assert from_object(fast, 200, 9).chat == ChatTemplate(PLAIN, {"eos_token": "[SEP]"})
+    fast.chat_template = {"default": ANSWER, "tool_use": "x"}
+    assert from_object(fast, 200, 9).chat == ChatTemplate(ANSWER, {"eos_token": "[SEP]"})
+    assert from_object(backend, 200, 9).chat is None

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from wordsway import InputError
-from wordsway.models import hub, image_samples, images
+from wordsway.data import hub, image_samples, images
 
 
 def test_digits_are_rows_of_norm_sqrt_d_with_their_parity() -> None:

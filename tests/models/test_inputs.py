@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from wordsway import InputError, gaussian_context, normalize, review_contexts
-from wordsway.models import image_samples, input_samples
+from wordsway.data import image_samples
+from wordsway.models import input_samples
 
 
 def test_gaussian_inputs_are_rows_of_a_context() -> None:

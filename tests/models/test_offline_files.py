@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-import wordsway.models.library as library_module
-import wordsway.models.reviews as reviews_module
-from models.conftest import Library
+import wordsway.data.reviews as library_module
+import wordsway.data.reviews as reviews_module
+from models.conftest import Library, load_library
+from wordsway.data import cache, offline
 from wordsway.errors import InputError, MissingExtra
-from wordsway.models import cache, encoder, offline, review_contexts
+from wordsway.models import encoder, review_contexts, tokenizer
 
 # Files that are missing or damaged
 
@@ -37,7 +38,7 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
     library: Library, missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder._read_embeddings.cache_clear()
-    encoder.load_tokenizer.cache_clear()
+    tokenizer._read.cache_clear()
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(MissingExtra, match=rf"needs {missing}: run `pip install 'wordsway\[models\]'`"):
         review_contexts(2, 10, 4)
@@ -104,11 +105,11 @@ def test_only_what_is_drawn_is_tokenised_and_the_cache_grows_with_what_is_asked(
     few = review_contexts(2, 30, 8)[0]
     (path,) = library.cache.iterdir()
     small = path.stat().st_size
-    assert len(library_module.load_library()._tokens) < 20
+    assert len(load_library()._tokens) < 20
     review_contexts(40, 30, 8)
     assert path.stat().st_size > 2 * small
     library_module._open.cache_clear()
-    assert len(library_module.load_library()._tokens) == 44
+    assert len(load_library()._tokens) == 44
     monkeypatch.setattr(reviews_module, "_BLOCK", 500)
     assert torch.equal(few, review_contexts(2, 30, 8)[0])  # how many are looked at in one go does not matter
 
@@ -173,8 +174,8 @@ _PROGRAM = """
 import hashlib, sys, time
 from dataclasses import replace
 from pathlib import Path
-import wordsway.models.reviews as reviews
-from wordsway.models import offline
+import wordsway.models.encoder as reviews
+from wordsway.data import offline
 offline.REVIEWS = replace(offline.REVIEWS, sha256=sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()

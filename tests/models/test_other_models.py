@@ -11,12 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-import wordsway.models.library as library_module
+import wordsway.data.reviews as library_module
 from models import tiny
-from models.conftest import MODEL, Library
+from models.conftest import MODEL, Library, load_library
 from wordsway.errors import InputError
 from wordsway.models import embedding_dimension, encoder, review_contexts, vocabulary_embeddings
-from wordsway.models.library import load_library
 
 Tables = dict[str, Tensor]
 

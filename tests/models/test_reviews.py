@@ -7,11 +7,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from models.conftest import MODEL, Library
+from models.conftest import MODEL, Library, load_library
 from wordsway.contexts import normalize
 from wordsway.errors import InputError
-from wordsway.models import encoder, files, review_contexts, vocabulary_embeddings
-from wordsway.models.library import load_library
+from wordsway.models import encoder, files, review_contexts, tokenizer, vocabulary_embeddings
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +140,7 @@ def test_vocabulary_embeddings_have_one_normalised_row_for_each_entry() -> None:
     assert table.shape == (30522, 384)
     assert table.dtype == torch.float64
     assert words[101] == "[CLS]"
-    assert words[encoder.load_tokenizer(files.locate(None, files.TOKENIZER), 30522).encode("smile").ids[1]] == "smile"
+    assert words[tokenizer.from_file(files.locate(None, files.TOKENIZER), 30522, 512).split("smile")[1]] == "smile"
     assert len(set(words)) == 30522
     torch.testing.assert_close(table.norm(dim=1), torch.full((30522,), 384**0.5, dtype=torch.float64))
     cut, _ = vocabulary_embeddings(3, position=511, dtype=torch.float32)

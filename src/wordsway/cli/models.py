@@ -13,7 +13,7 @@ import typer
 from wordsway.errors import install
 
 if TYPE_CHECKING:
-    from wordsway.models.offline import OfflineFile
+    from wordsway.data.offline import OfflineFile
 
 Json = Annotated[bool, typer.Option("--json", help="one JSON object a line, for each model")]
 
@@ -44,7 +44,7 @@ def models(as_json: Json = False) -> None:
 
 def listed() -> list[Entry]:
     """The offline models, and last what else may be named. Nothing is loaded: files are only looked for."""
-    from wordsway.models import offline
+    from wordsway.data import offline
     from wordsway.models.families import FAMILIES
 
     known: tuple[tuple[str, str, str, OfflineFile, tuple[str, ...]], ...] = (
@@ -70,8 +70,8 @@ def listed() -> list[Entry]:
 
 def _missing(file: OfflineFile, packages: tuple[str, ...]) -> str | None:
     """The command that installs what a model lacks, or None."""
+    from wordsway.data import offline
     from wordsway.errors import InputError, MissingExtra
-    from wordsway.models import offline
 
     try:
         offline.locate(file)

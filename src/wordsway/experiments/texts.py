@@ -119,7 +119,7 @@ def profile_texts(
 
 def weights_print(model: Model) -> str:
     """A fingerprint of a model: its tokenizer, and some entries of each weight, which differ after more training."""
-    digest = hashlib.sha256(b"" if model.splitter is None else model.splitter.digest.encode())
+    digest = hashlib.sha256(b"" if model.tokenizer is None else model.tokenizer.digest.encode())
     for name, weight in model.network.named_parameters():
         flat = weight.detach().flatten()
         some = flat[:: max(1, len(flat) // _SAMPLES)].to("cpu", torch.float64)

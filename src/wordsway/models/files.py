@@ -1,4 +1,4 @@
-"""Where the files of an encoder are: in the offline package, in a local folder, or on the hub."""
+"""The files of a model: in an offline package, in a local folder, or on the hub."""
 
 import contextlib
 import json
@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from wordsway.data import hub, offline
+from wordsway.data.offline import OfflineFile
 from wordsway.errors import InputError
-from wordsway.models import hub, offline
-from wordsway.models.offline import OfflineFile
 
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"
@@ -21,18 +21,17 @@ _PICKLE = "pytorch_model.bin"
 
 @dataclass(frozen=True)
 class ModelFile:
-    """One file of an encoder as it is now; what is read from it may be kept for as long as this record is the same.
+    """One file of a model in its present state; what is read from it may be cached by this record.
 
     Attributes
     ----------
-    path
-        Where it is.
-    stamp
-        Time of the last change, size and inode: another file at the same place is another record.
-    remedy
-        What to do where it is damaged, as a command.
-    published
-        The published file that it has to be, for the offline encoder; else None.
+    path : Path
+    stamp : tuple of int
+        Time of the last change, size and inode: another file at the same path is another record.
+    remedy : str
+        What to do if it is damaged.
+    published : OfflineFile, optional
+        The published file that it must be, for offline models.
     """
 
     path: Path
@@ -47,23 +46,22 @@ def is_offline(model: str | None) -> bool:
 
 
 def locate(model: str | None, name: str) -> ModelFile:
-    """Return one of the three files of an encoder, fetched from the hub where that is needed.
+    """Return one of the files of a model, downloaded from the hub if that is needed.
 
     Parameters
     ----------
-    model
-        None or ``"minilm"``, the path of a folder, or a name on the hub. What exists as a path is a folder, and so is
-        whatever starts like one, such as ``./bert``.
-    name
-        `CONFIG`, `TOKENIZER` or `WEIGHTS`.
+    model : str, optional
+        Default: ``"minilm"``. Or the path of a folder, or a name on the hub. What exists as a path is a folder, and so
+        is what starts like one, such as ``./bert``.
+    name : {CONFIG, TOKENIZER, WEIGHTS}
     """
-    if model is None or model == OFFLINE:
+    if is_offline(model):
         return offline_file({CONFIG: offline.CONFIG, TOKENIZER: offline.TOKENIZER, WEIGHTS: offline.WEIGHTS}[name])
     if not isinstance(model, str):
         raise InputError(f"model must be None or a string, got {model!r}: give a folder or a name on the hub")
-    if is_path(model):
+    if _is_path(model):
         return record(_in_folder(Path(model).expanduser().absolute(), name), "save the model there again")
-    # The configuration decides about the commit, so that the three files belong together.
+    # The configuration decides about the commit, so that all files belong together.
     commit = None if name == CONFIG else hub.fetch(model, CONFIG).parent.name
     path = hub.fetch(model, name, commit)
     return record(path, f"remove the folder {path.parents[2]} to have it fetched again")
@@ -75,17 +73,14 @@ def offline_file(file: OfflineFile) -> ModelFile:
 
 
 def locate_all(model: str) -> ModelFile:
-    """Return the configuration of a model, with all its weights next to it, fetched from the hub where that is needed.
+    """Return the configuration of a model, with its weights and its tokenizer, if any, in the same folder.
 
-    Parameters
-    ----------
-    model
-        A folder or a name on the hub; the weights may be in several files. Its tokenizer is fetched too, if any.
+    `model` is a folder or a name on the hub; the weights may be in several files.
     """
     config = locate(model, CONFIG)
-    if is_path(model):
+    if _is_path(model):
         if not (config.path.parent / INDEX).is_file():
-            locate(model, WEIGHTS)  # to say what the folder lacks
+            locate(model, WEIGHTS)  # raises if the folder has none
         return config
     commit = config.path.parent.name
     try:
@@ -97,26 +92,32 @@ def locate_all(model: str) -> ModelFile:
             raise error from error.__cause__
         for name in _parts(index):
             hub.fetch(model, name, commit)
-    with contextlib.suppress(InputError):  # a model without one can still be read, only not with texts
+    with contextlib.suppress(InputError):  # a model without one can be used, only not with texts
         hub.fetch(model, TOKENIZER, commit)
     return config
 
 
+def record(path: Path, remedy: str, published: OfflineFile | None = None) -> ModelFile:
+    """Return the record of a file in its present state."""
+    status = path.stat()
+    return ModelFile(path, (status.st_mtime_ns, status.st_size, status.st_ino), remedy, published)
+
+
 def _parts(index: Path) -> list[str]:
-    """The files of weights that an index names."""
+    """Return the files of weights that an index names."""
     try:
         return sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(f"{index} must name the files of the weights, got {error!r}: remove it") from error
 
 
-def is_path(model: str) -> bool:
+def _is_path(model: str) -> bool:
     """Whether a model is a folder; a name on the hub can start with none of these characters."""
     return model.startswith((".", "~", "/", os.sep)) or (model != "" and os.path.exists(model))
 
 
 def _in_folder(folder: Path, name: str) -> Path:
-    """Return the path of a file in a folder, or say what the folder lacks."""
+    """Return the path of a file in a folder, or raise with what is missing."""
     path = folder / name
     if os.path.isfile(path):
         return path
@@ -132,9 +133,3 @@ def _in_folder(folder: Path, name: str) -> Path:
     raise InputError(
         f"{folder} must hold {name}, got no such file: save {what} there with save_pretrained of transformers"
     )
-
-
-def record(path: Path, remedy: str, published: OfflineFile | None = None) -> ModelFile:
-    """Return a file as it is now."""
-    status = path.stat()
-    return ModelFile(path, (status.st_mtime_ns, status.st_size, status.st_ino), remedy, published)

@@ -1,4 +1,4 @@
-"""Inputs of networks and features, one vector a sample: Gaussian ones, images, and reviews as flat contexts."""
+"""Inputs of networks and feature maps, one vector per sample: Gaussian, images, or reviews as flat contexts."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import torch
 from torch import Tensor
 
 from wordsway import seeds
-from wordsway.checks import check_size
+from wordsway.checks import check_choice, check_size
 from wordsway.contexts import gaussian_context, normalize
-from wordsway.errors import InputError, nearest
-from wordsway.models.configuration import embedding_dimension
-from wordsway.models.images import NAMES as IMAGES
-from wordsway.models.images import image_samples
-from wordsway.models.reviews import review_contexts
+from wordsway.data.images import NAMES as IMAGES
+from wordsway.data.images import image_samples
+from wordsway.errors import InputError
+from wordsway.models.encoder import embedding_dimension, review_contexts
 
 NAMES = ("gaussian", "imdb", *IMAGES)
 
 
 def check_dimension(data: str, d: int | None) -> int | None:
-    """The dimension that inputs of this kind will have, as far as it is asked for: None for images."""
-    if data not in NAMES:
-        raise InputError(f"data must be one of {', '.join(NAMES)}, got {data!r}{nearest(data, NAMES)}")
+    """Return d if it is valid for this kind of data; images have their own and take None."""
+    check_choice("data", data, NAMES)
     if data in IMAGES:
         if d is not None:
             raise InputError(f"d must be that of the images in {data}, got {d}: leave it out")
@@ -42,20 +40,20 @@ def input_samples(data: str, count: int, d: int | None = None, seed: int = 0) ->
     Parameters
     ----------
     data : {"gaussian", "imdb", "digits", "mnist", "cifar10"}
-        Gaussian inputs with random labels; film reviews, the embeddings of their first words after [CLS] one after
-        the other, with their verdicts; or images with the parity of their class (see `image_samples`).
+        Gaussian inputs with random labels; film reviews, the embeddings of their first words after [CLS] concatenated,
+        with their verdicts; or images with the parity of their class (see `image_samples`).
     count : int
-    d : int or None
-        Dimension of an input. For reviews a multiple of the embedding dimension 384: d / 384 words. Images have their
-        own, and take None.
+    d : int, optional
+        Dimension of an input. For reviews a multiple of the embedding dimension 384: d / 384 words. For images their
+        own, so None.
     seed : int
 
     Raises
     ------
     InputError
-        Where there is no such data, not so many samples of it, or d does not fit it.
+        If there is no such data, it has fewer samples, or d does not fit it.
     MissingExtra
-        Where the packages that hold the data are not installed.
+        If the packages that hold the data are not installed.
     """
     size = check_dimension(data, d)
     if size is None:

@@ -11,15 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from wordsway import memory, seeds
-from wordsway.checks import check_size
+from wordsway.checks import check_at_most, check_size
+from wordsway.data.reviews import load_reviews
 from wordsway.errors import InputError, one_line
 from wordsway.maps import Attention
 from wordsway.models.families import Family, family_of
-from wordsway.models.library import split_library
 from wordsway.models.radius import norm_radius
-from wordsway.models.reviews import at_most, draw
 from wordsway.models.skeleton import skeleton
-from wordsway.models.splitter import Splitter
+from wordsway.models.tokenizer import Tokenizer
 
 _LOG = logging.getLogger(__name__)
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -47,7 +46,7 @@ class Layered:
         Token numbers are 0..vocabulary - 1.
     network
         transformers' own object, in evaluation mode and without gradient flags.
-    splitter
+    tokenizer
         How it splits texts, or None where it has no tokenizer.
     """
 
@@ -59,7 +58,7 @@ class Layered:
     positions: int
     vocabulary: int
     network: Any = field(repr=False)
-    splitter: Splitter | None = field(default=None, repr=False)
+    tokenizer: Tokenizer | None = field(default=None, repr=False)
 
     def attention(self, index: SupportsIndex, causal: bool | None = None) -> Attention:
         """Return the self-attention of a layer: what its own module gives for the same rows, without residual and norm.
@@ -151,10 +150,9 @@ class Layered:
         `count`. They are tokenised in blocks until there are enough, and kept in the cache folder.
         """
         count, seed = check_size(count, "count"), seeds.check_seed(seed)
-        n = at_most("n", n, self.positions, f"the positions that {self.name} knows")
-        library = split_library(self.texts)
-        count = at_most("count", count, len(library.labels), "the number of reviews there are")
-        rows = [tokens[:n] for tokens in library.tokens(draw(library, count, n, seed))]
+        n = check_at_most(n, "n", self.positions, f"the positions that {self.name} knows")
+        reviews = load_reviews(self.texts)
+        rows = [tokens[:n] for tokens in reviews.tokens(reviews.draw(count, n, seed))]
         return torch.from_numpy(np.stack(rows).astype(np.int64))
 
     @property
@@ -167,11 +165,11 @@ class Layered:
         return family_of(self.network.config)
 
     @property
-    def texts(self) -> Splitter:
+    def texts(self) -> Tokenizer:
         """How it splits texts, or an error where it cannot read any."""
-        if self.splitter is None:
+        if self.tokenizer is None:
             raise InputError(f"{self.name} must have a tokenizer to read texts, got none: load it with tokenizer=...")
-        return self.splitter
+        return self.tokenizer
 
     def _below(self, layer: int) -> Any:
         """The body as far as the attention of a layer: the layers below it, then the norm that this one has first."""
@@ -203,7 +201,7 @@ class Layered:
         if numbers.ndim != 2 or 0 in numbers.shape or numbers.dtype not in _INTEGERS:
             got = f"shape {tuple(numbers.shape)} of {numbers.dtype}"
             raise InputError(f"tokens must be integers (B, n), got {got}: give one row for each text")
-        at_most("n", numbers.shape[1], self.positions, f"the positions that {self.name} knows")
+        check_at_most(numbers.shape[1], "n", self.positions, f"the positions that {self.name} knows")
         low, high = int(numbers.min()), int(numbers.max())
         if low < 0 or high >= self.vocabulary:
             wrong = low if low < 0 else high

@@ -22,8 +22,8 @@ from wordsway.models.layers import (
 )
 from wordsway.models.profile import STEPS, TextProfile, profile
 from wordsway.models.prompts import PromptPair, prompt_pair
-from wordsway.models.splitter import Splitter
 from wordsway.models.swaps import Swaps, swaps
+from wordsway.models.tokenizer import Tokenizer
 from wordsway.models.words import Text, read_text
 from wordsway.sensitivity import Sensitivity
 
@@ -242,10 +242,10 @@ class Model(Layered):
     @property
     def chats(self) -> bool:
         """Whether it comes with a chat template."""
-        return self.splitter is not None and self.splitter.chat is not None
+        return self.tokenizer is not None and self.tokenizer.chat is not None
 
 
-def describe(name: str, network: Any, splitter: Splitter | None = None) -> Model:
+def describe(name: str, network: Any, tokenizer: Tokenizer | None = None) -> Model:
     """Return the `Model` of a network that is ours: it is kept as it is."""
     config, body = network.config, network.base_model
     family = known_family(config)
@@ -267,7 +267,7 @@ def describe(name: str, network: Any, splitter: Splitter | None = None) -> Model
         positions=family.positions(config) if family else positions_of(body),
         vocabulary=int(table.num_embeddings),
         network=network,
-        splitter=splitter,
+        tokenizer=tokenizer,
     )
     if family is None:
         check_embeddings(model)

@@ -67,7 +67,7 @@ def _tokens(model: Model, answer: str) -> set[int]:
     """The tokens that an answer can begin with."""
     if not isinstance(answer, str) or not answer.strip():
         raise InputError(f"answers must be words, got {answer!r}")
-    tokenizer = model.texts.tokenizer
+    tokenizer = model.texts.backend
     forms = {form for word in (answer, answer.lower()) for form in (word, " " + word)}
     read = [tokenizer.encode(form, add_special_tokens=False).ids for form in forms]
     return {ids[0] for ids in read if ids and tokenizer.decode(ids[:1]).strip()}

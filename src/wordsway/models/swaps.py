@@ -17,7 +17,7 @@ from wordsway.errors import InputError
 from wordsway.memory import ResourceUsage
 from wordsway.models.outputs import Output, output_named
 from wordsway.models.reader import Reader
-from wordsway.models.splitter import Splitter
+from wordsway.models.tokenizer import Tokenizer
 from wordsway.models.words import Text, Word
 from wordsway.seeds import generator
 
@@ -180,14 +180,14 @@ class _Place:
 class _Vocabulary:
     """The tokens that may stand in the place of a word."""
 
-    def __init__(self, splitter: Splitter, text: Text, word: Word, whole: bool, casing: bool) -> None:
-        self.splitter, self.text, self.word = splitter, text, word
-        self.tokenizer = splitter.tokenizer
+    def __init__(self, tokenizer: Tokenizer, text: Text, word: Word, whole: bool, casing: bool) -> None:
+        self.text, self.word = text, word
+        self.tokenizer = tokenizer.backend
         first, last = word.tokens[0], word.tokens[-1] + 1
         read = text.scored[-1].tokens[-1] + 1 if text.cut else len(text.ids)  # what closes a text comes after the rest
         self.before, self.after = list(text.ids[:first]), list(text.ids[last:read])
-        special = splitter.special
-        names = {number: name for name, number in self.tokenizer.get_vocab().items() if number < splitter.vocabulary}
+        special = tokenizer.special
+        names = {number: name for name, number in self.tokenizer.get_vocab().items() if number < tokenizer.vocabulary}
         own = set(text.ids[first:last]) if last - first == 1 else set()
         numbers = [number for number in sorted(names) if number not in special and number not in own]
         surfaces = [one.strip() for one in self._decoded(numbers)]

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import hashlib
 import importlib
 import importlib.util
 import io
@@ -16,13 +15,14 @@ from typing import Any
 import torch
 
 from wordsway import memory, seeds
+from wordsway.data import cache, offline
 from wordsway.errors import InputError, MissingExtra, nearest, one_line
-from wordsway.models import cache, files, offline, splitter
-from wordsway.models.chat import write_chat
+from wordsway.models import files
 from wordsway.models.families import HALF, check_whole, classes
 from wordsway.models.files import ModelFile
 from wordsway.models.model import Model, describe
 from wordsway.models.skeleton import skeleton
+from wordsway.models.tokenizer import Tokenizer, from_file, from_object
 
 _LOG = logging.getLogger(__name__)
 
@@ -73,8 +73,8 @@ def load(model: Any, tokenizer: Any = None) -> Model:
     loaded = _by_name(model) if isinstance(model, str) else _ready(model)
     if tokenizer is None:
         return loaded
-    given = splitter.from_object(tokenizer, loaded.vocabulary, loaded.positions)
-    return dataclasses.replace(loaded, splitter=given)
+    given = from_object(tokenizer, loaded.vocabulary, loaded.positions)
+    return dataclasses.replace(loaded, tokenizer=given)
 
 
 def prefix_cache(past: Any, count: int, first: int) -> Any:
@@ -145,10 +145,8 @@ def _from_folder(name: str, folder: Path, remedy: str) -> Model:
 
 def _from_gguf(name: str, file: ModelFile) -> Model:
     """Read a model from a GGUF file: from what an earlier process converted, or converting it."""
-    with file.path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    folder = cache.cache_folder() / f"gguf-whole-{digest[:16]}"
-    if cache.is_whole(folder):
+    folder = cache.cache_folder() / f"gguf-whole-{offline.sha256(file.path)[:16]}"
+    if cache.is_complete(folder):
         return _from_folder(name, folder, f"remove {folder}")
     for package in ("gguf", "accelerate"):
         if importlib.util.find_spec(package) is None:
@@ -160,20 +158,21 @@ def _from_gguf(name: str, file: ModelFile) -> Model:
         inside = {"gguf_file": file.path.name, "local_files_only": True, "trust_remote_code": False}
         tokenizer = _transformers().PreTrainedTokenizerFast.from_pretrained(file.path.parent, **inside)
     loaded = _model(name, network, None)
-    own = splitter.from_object(tokenizer, loaded.vocabulary, loaded.positions)
+    own = from_object(tokenizer, loaded.vocabulary, loaded.positions)
     cache.save_folder(folder, partial(_write, network, own))
-    return dataclasses.replace(loaded, splitter=own)
+    return dataclasses.replace(loaded, tokenizer=own)
 
 
-def _write(network: Any, own: splitter.Splitter, folder: Path) -> None:
+def _write(network: Any, own: Tokenizer, folder: Path) -> None:
     """Save a converted model as an ordinary folder."""
     from safetensors.torch import save_file
 
     config = {key: value for key, value in network.config.to_dict().items() if key != "quantization_config"}
     config["architectures"] = [type(network).__name__]
     (folder / files.CONFIG).write_text(json.dumps(config), encoding="utf-8")
-    (folder / files.TOKENIZER).write_text(own.tokenizer.to_str(), encoding="utf-8")
-    write_chat(own.chat, folder)
+    (folder / files.TOKENIZER).write_text(own.backend.to_str(), encoding="utf-8")
+    if own.chat is not None:
+        own.chat.save(folder)
     tied = set(getattr(network, "all_tied_weights_keys", ()) if network.config.tie_word_embeddings else ())
     weights = {name: weight.contiguous() for name, weight in network.state_dict().items() if name not in tied}
     save_file(weights, folder / files.WEIGHTS, metadata={"format": "pt"})
@@ -233,7 +232,7 @@ def _model(name: str, network: Any, tokenizer: ModelFile | None) -> Model:
     loaded = describe(name, network.eval().requires_grad_(False))
     if tokenizer is None:
         return loaded
-    return dataclasses.replace(loaded, splitter=splitter.from_file(tokenizer, loaded.vocabulary, loaded.positions))
+    return dataclasses.replace(loaded, tokenizer=from_file(tokenizer, loaded.vocabulary, loaded.positions))
 
 
 def _transformers() -> Any:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from wordsway.errors import InputError, one_line
-from wordsway.models.splitter import Splitter
+from wordsway.models.tokenizer import Tokenizer
 
 _LOG = logging.getLogger(__name__)
 # Scripts that are written without spaces: each letter is a word
@@ -113,12 +113,12 @@ class Text:
         )
 
 
-def read_text(splitter: Splitter, text: Any, name: str, *, cut: bool = False, chat: bool = False) -> Text:
+def read_text(tokenizer: Tokenizer, text: Any, name: str, *, cut: bool = False, chat: bool = False) -> Text:
     """Split a text into what a model reads.
 
     Parameters
     ----------
-    splitter : Splitter
+    tokenizer : Tokenizer
     text : str
     name : str
         What messages call the model.
@@ -134,18 +134,18 @@ def read_text(splitter: Splitter, text: Any, name: str, *, cut: bool = False, ch
     except UnicodeEncodeError as error:
         raise InputError(f"text must be valid unicode, got half a character at {error.start}: mend it") from error
     if chat:
-        before, after = splitter.frame()
+        before, after = tokenizer.frame()
         whole, start = before + text.strip() + after, len(before)
         end, offset = start + len(text.strip()), start - (len(text) - len(text.lstrip()))
     else:
         whole, start, end, offset = text, 0, len(text), 0
-    encoding = splitter.tokenizer.encode(whole, add_special_tokens=not chat)
-    found = _Tokens(whole, encoding, splitter)
-    left, kept = _cut(found, splitter.positions, name, cut, end)
+    encoding = tokenizer.backend.encode(whole, add_special_tokens=not chat)
+    found = _Tokens(whole, encoding, tokenizer)
+    left, kept = _cut(found, tokenizer.positions, name, cut, end)
     words = tuple(_words(found, kept, start, end))
     if left and all(word.special for word in words):
         raise InputError(
-            f"the {splitter.positions} tokens that {name} reads must have a word, got none: "
+            f"the {tokenizer.positions} tokens that {name} reads must have a word, got none: "
             "shorten what stands around the words"
         )
     if all(word.special for word in words):
@@ -168,12 +168,12 @@ def _word() -> re.Pattern[str]:
 class _Tokens:
     """The tokens of a text: numbers, places in it, and whether each is special."""
 
-    def __init__(self, text: str, encoding: Any, splitter: Splitter) -> None:
+    def __init__(self, text: str, encoding: Any, tokenizer: Tokenizer) -> None:
         self.text = text
         self.ids: list[int] = list(encoding.ids)
         self.names: list[str] = list(encoding.tokens)
         self.spans = [_stripped(text, *span) for span in encoding.offsets]
-        named = splitter.special
+        named = tokenizer.special
         self.special = [
             bool(added) or (number in named and text[span[0] : span[1]] == named[number])
             for added, number, span in zip(encoding.special_tokens_mask, self.ids, self.spans, strict=True)

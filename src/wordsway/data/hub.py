@@ -1,0 +1,85 @@
+"""Files of models and datasets on the hub: taken from the local hub cache, or downloaded into it."""
+
+from pathlib import Path
+from typing import Any
+
+from wordsway.errors import InputError, MissingExtra
+
+_TIMEOUT = 5.0  # seconds until a hub that does not answer counts as unreachable
+
+
+def fetch(repository: str, name: str, commit: str | None = None, kind: str = "model") -> Path:
+    """Return the path of one file of a repository in the local hub cache, downloading it if it is not there.
+
+    Parameters
+    ----------
+    repository
+        Name on the hub, such as ``"bert-base-uncased"``.
+    name
+        File in the repository. Nothing else is downloaded, and nothing of it is run.
+    commit
+        Commit of the repository; default: the main one as the cache knows it, or else the newest.
+    kind : {"model", "dataset"}
+
+    Raises
+    ------
+    InputError
+        If the file is not cached and the hub cannot be reached, refuses, or has no such file.
+    MissingExtra
+        If huggingface_hub is not installed.
+
+    Notes
+    -----
+    Cached files are used without contacting the hub: this needs no connection, and numbers stay the same when the
+    repository changes. HF_HUB_OFFLINE, HF_HUB_CACHE, HF_ENDPOINT and HF_TOKEN have their usual meaning.
+    """
+    try:
+        import huggingface_hub as library
+    except ImportError as error:
+        raise MissingExtra.of(f"a {kind} from the hub needs huggingface_hub", "models") from error
+    source: Any = {"revision": commit} if kind == "model" else {"revision": commit, "repo_type": kind}
+    try:
+        cached = library.try_to_load_from_cache(repository, name, **source)
+        if isinstance(cached, str):
+            return Path(cached)
+        # One request of our own first: the download retries six times, for half a minute, before it fails.
+        library.get_hf_file_metadata(library.hf_hub_url(repository, name, **source), timeout=_TIMEOUT)
+        return Path(library.hf_hub_download(repository, name, etag_timeout=_TIMEOUT, **source))
+    except Exception as error:  # errors of the HTTP library come through, and which library it is has changed
+        raise InputError(_message(f"the {kind} {repository}", repository, name, error)) from error
+
+
+def _message(subject: str, repository: str, name: str, error: Exception) -> str:
+    """Return one line: what must hold, what was received, what to do."""
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.HFValidationError):
+        return (
+            "model must be minilm, a folder that exists or a name on the hub such as bert-base-uncased, "
+            f"got {repository!r}: check the path or the name"
+        )
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        return (
+            f"{subject} must be in the local hub cache while HF_HUB_OFFLINE is set, got no {name} there: "
+            "unset HF_HUB_OFFLINE, or give a local folder"
+        )
+    if isinstance(error, errors.GatedRepoError):
+        return (
+            f"{subject} must be open to you, got a gated repository: "
+            "ask for access on its page and log in, or give a local folder"
+        )
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return (
+            f"{subject} must be on the hub, got no such repository or a private one: "
+            "check the name, or give a local folder"
+        )
+    if isinstance(error, errors.RemoteEntryNotFoundError):
+        return (
+            f"{subject} must have {name} on the hub, got no such file (pickled weights are never read): "
+            "choose another model, or give a local folder that has it"
+        )
+    reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return (
+        f"{subject} must be in the local cache or on a hub that can be reached, got {reason}: "
+        "check the name and the connection, or give a local folder"
+    )
