@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wordsway.errors import InputError
-from wordsway.sensitivity import Found, SearchBudget, maximise
+from wordsway.sensitivity import SearchBudget, SearchResult, maximise
 
 Array = npt.NDArray[np.floating[Any]]
 RADIUS = 3.0
@@ -58,7 +58,7 @@ def _bowl(centre: Array) -> Callable[[Array], tuple[Array, Array]]:
     return lambda delta: (5 - ((delta - centre) ** 2).sum((-2, -1)), -2 * (delta - centre))
 
 
-def _inside(found: Found, radius: float = RADIUS) -> None:
+def _inside(found: SearchResult, radius: float = RADIUS) -> None:
     assert float(np.linalg.norm(found.delta, axis=-1).max()) <= radius * (1 + 1e-9)
 
 
@@ -288,3 +288,56 @@ def test_what_is_no_budget_is_refused() -> None:
     problem: Any = Problem(_linear(_normal(1, 4)))
     with pytest.raises(InputError, match="budget must be a SearchBudget or None, got 'tight'"):
         maximise(problem, _normal(3, 1, 1, 4), RADIUS, "tight")  # type: ignore[arg-type]
+
+
+# The ascent in rounds
+
+
+def _rugged(point: Array) -> tuple[Array, Array]:
+    """A rugged function of many kinks, the same for all problems but for its phase."""
+    phase = np.arange(point.shape[1]).reshape(1, -1, 1, 1)
+    inside = point * 3 + phase
+    return np.abs(np.sin(inside)).sum((-2, -1)) + 0.3 * point.sum((-2, -1)), 3 * np.cos(inside) * np.sign(
+        np.sin(inside)
+    ) + 0.3
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 8, 9, 16, 23, 32, 40, 64])
+def test_more_steps_of_an_ascent_never_find_less(steps: int) -> None:
+    starts = _normal(4, 5, 1, 6, seed=3)
+    for longer in (steps + 1, 2 * steps, 4 * steps):
+        less, more = (maximise(Problem(_rugged), starts, RADIUS, SearchBudget(ascent=n)) for n in (steps, longer))
+        assert (more.value >= less.value).all()
+    assert more.gain is not None
+    half = maximise(Problem(_rugged), starts, RADIUS, SearchBudget(ascent=2 * steps))
+    assert more.gain == pytest.approx(more.value - half.value, abs=1e-12)  # what doubling the steps has gained
+
+
+def test_an_ascent_evaluates_what_problems_exchange() -> None:
+    starts = _normal(2, 3, 1, 4, seed=1)
+    seen: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+
+    def exchange(delta: Array, value: Array) -> Array:
+        seen.append((delta.shape, value.shape))
+        return np.full((1, 3, 1, 4), RADIUS / 2)
+
+    target = np.full(4, RADIUS / 2)
+
+    def hidden(point: Array) -> tuple[Array, Array]:
+        """Flat, but for one point that gradients cannot find."""
+        return 1.0 * (np.abs(point - target).max((-2, -1)) < 1e-9), np.zeros_like(point)
+
+    result = maximise(Problem(hidden), starts, RADIUS, SearchBudget(ascent=40), exchange=exchange)
+    assert seen == [((3, 1, 4), (3,))] * 2  # after 16 and 32 steps
+    assert result.value.tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize(("ascent", "close"), [(0, 1e-3), (64, 0.02)])  # steps of prescribed length end near a maximum
+def test_every_problem_may_have_a_radius(ascent: int, close: float) -> None:
+    radii = np.array([0.5, 1.0, 3.0])
+    matrices = np.stack([np.diag([1.0, 2.0, 5.0])] * 3)
+    result = maximise(
+        Problem(_quadratic(matrices), 3.0), _normal(4, 3, 1, 3, seed=2), radii, SearchBudget(ascent=ascent)
+    )
+    assert result.value == pytest.approx(5.0 * radii**2, rel=close)
+    assert (np.linalg.norm(result.delta, axis=-1)[:, 0] <= radii * (1 + 1e-12)).all()

@@ -5,13 +5,17 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 import torch
 
 Setting: TypeAlias = tuple[Any, int]  # a library's controller, and a number of threads
+
+# Operations from which on a product is worth several threads: 30 ms of one core, some hundred times what starting and
+# joining threads takes on a busy machine.
+LARGE = 1e9
 
 _LOCK = threading.Lock()
 # The state below is read and written under the lock.
@@ -50,6 +54,11 @@ def one_thread() -> Iterator[None]:
             if not _INSIDE:
                 _apply(_PROCESS.values())
                 _PROCESS.clear()
+
+
+def suited(operations: float | None) -> AbstractContextManager[None]:
+    """Return `one_thread` for work of few operations; otherwise, and for None, the threads stay as they are."""
+    return one_thread() if operations is not None and operations < LARGE else nullcontext()
 
 
 def _limit(me: int) -> tuple[int, list[Setting]]:

@@ -75,6 +75,7 @@ class LayeredResponse:
             self.like.dtype,
             self.like.device,
             random_starts=1 if expensive else 10,
+            work=4.0 * len(self.base) * (self.blocks[0].shape[1] + len(self.base) * len(self.deeper)),
             nonsmooth=not expensive and self.phi.nonsmooth,
             expensive=expensive,
             inners=self.inners,

@@ -119,6 +119,7 @@ class OneWordResponse:
             starts=self._starts,
             nearby=self._nearby if relu else None,
             random_starts=min(max(10, 1000 // self.n), 48),  # short contexts are rugged, and cheap
+            work=4.0 * self.reading.size * len(self.words),
             nonsmooth=relu,
             inners=self.inners,
         )
@@ -409,7 +410,7 @@ class OneWordResponse:
             f[got.head[mine], got.row[mine]] = got.f[mine]
         return np.asarray(f)
 
-    def _starts(self) -> Tensor:
+    def _starts(self, source: torch.Generator) -> Tensor:
         """Directions that move the scores of the other rows most, both signs: (2, *shape)."""
         maps = self.reading[self._slices["t"]]  # H n d
         if min(maps.shape) > 2000:  # the decomposition would cost more than the search

@@ -49,11 +49,17 @@ class SearchHints:
     dtype, device
         What perturbations are evaluated in.
     starts : callable or None
-        Returns directions (B, *shape) that are worth starting from, in addition to random ones.
+        A random generator -> directions (B, *shape) that are worth starting from, in addition to random ones. Where a
+        response is nonsmooth and expensive, they are points: where its ascent begins.
     nearby : callable or None
         Perturbations (B, *shape), best first -> points in other basins near the first of them.
+    exchange : callable or None
+        Witnesses (*shape) of words that move each on its own, and their values -> points (B, *shape) that are worth
+        trying for all of them, such as what moved another word most.
     random_starts : int
         Number of random starts.
+    work : float or None
+        Operations of one evaluation at one perturbation; small kernels run on one thread.
     nonsmooth : bool
         Whether the gradient jumps, so that quasi-Newton steps fail and steps of shrinking length follow.
     expensive : bool
@@ -67,9 +73,11 @@ class SearchHints:
 
     dtype: torch.dtype = torch.float64
     device: torch.device | str = "cpu"
-    starts: Callable[[], Tensor] | None = None
+    starts: Callable[[torch.Generator], Tensor] | None = None
     nearby: Callable[[Tensor], Tensor] | None = None
+    exchange: Callable[[Tensor, Tensor], Tensor] | None = None
     random_starts: int = 10
+    work: float | None = None
     nonsmooth: bool = False
     expensive: bool = False
     inners: Callable[[Sequence[Tensor]], Functional] | None = None
@@ -326,9 +334,11 @@ class StackedResponse:
             hints[0],
             starts=None,
             nearby=None,
+            exchange=None,
             inners=None,
             prepare=None,
             random_starts=min(hint.random_starts for hint in hints),
+            work=sum(hint.work or math.inf for hint in hints),
             nonsmooth=any(hint.nonsmooth for hint in hints),
             expensive=any(hint.expensive for hint in hints),
         )

@@ -34,7 +34,8 @@ class RowsResponse:
         self.shape: tuple[int, ...] = (len(words), d) if together else (d,)
         self.batch: tuple[int, ...] = ()
         self.like = X.new_empty(0)
-        self.hints = SearchHints(X.dtype, X.device, nonsmooth=attention.score.name == "relu")
+        work = 12.0 * self.mixed.numel() * (len(words) + 1)
+        self.hints = SearchHints(X.dtype, X.device, work=work, nonsmooth=attention.score.name == "relu")
         self.context = X
         with torch.no_grad():
             features = self._at(X.new_zeros(self.shape))  # so that no move is no change, to the last digit

@@ -13,18 +13,20 @@ from tqdm import tqdm
 
 from wordsway.checks import as_context, check_position, check_radius, check_word
 from wordsway.errors import InputError, NumericalError
-from wordsway.maps import FeatureMap, Response, respond
+from wordsway.maps import Ceiling, FeatureMap, Response, respond
 from wordsway.maps.response import check_effort
 from wordsway.memory import ResourceUsage
 from wordsway.seeds import generator
 from wordsway.sensitivity.records import Profile, Sensitivity, VocabularySensitivity, status
-from wordsway.sensitivity.search import Array, Found, SearchBudget, maximise
+from wordsway.sensitivity.search import Array, Exchange, Nearby, SearchBudget, SearchResult, maximise
+from wordsway.threads import suited
 
 _WITNESS = "lower bound with a witness"
 _EXACT = "exact over the given embeddings"
 _STARTS = 10
 EXPENSIVE = SearchBudget(power=3, screen=0, keep=1, polish=28, tolerance=1e-4)
 NONSMOOTH = SearchBudget(power=3, screen=4, polish=0, anneal=44)
+ASCENT = SearchBudget(ascent=16)  # of functions that are both
 _BATCH = 2**21  # entries of a (starts, words, n) array: what is kept in cache-friendly reach
 
 
@@ -50,7 +52,7 @@ def word_sensitivity(
     word : int, sequence of int, or "all"
         One word; or several, of which the one that moves the map most is returned; "all" is the supremum over i in (4).
     radius : float, optional
-        Radius r of the ball; sqrt(d) if left out.
+        Radius r of the ball; default: sqrt(d).
     together : bool
         Whether the given words move at once, each in its own ball (Remark 4.2).
     ceiling : {"simple", "quick", "tight", None}
@@ -93,19 +95,19 @@ def response_sensitivity(
     if ceiling is not None:
         check_effort(ceiling)
     with ResourceUsage() as usage:
-        found = _search(response, r, seed, budget)
+        result = search(response, r, seed, budget)
         bound = None if ceiling is None else response.ceiling(r, ceiling)
     return Sensitivity(
-        float(found.value[0]),
+        float(result.value[0]),
         None if bound is None else float(bound.value),
         word,
-        _tensor(found.delta[0], response).reshape(response.shape),
+        _tensor(result.delta[0], response).reshape(response.shape),
         r,
-        status(bool(found.converged[0])),
+        status(bool(result.converged[0])),
         _WITNESS,
         None if bound is None else bound.kind,
         0.0 if bound is None else bound.failure,
-        usage.computed_in(response.hints.dtype, response.hints.device, found.evaluations),
+        usage.computed_in(response.hints.dtype, response.hints.device, result.evaluations),
     )
 
 
@@ -120,7 +122,7 @@ def sensitivity_profile(
     budget: SearchBudget | None = None,
     progress: bool = False,
 ) -> Profile:
-    """Word sensitivity of each word on its own; all words of the context unless some are named.
+    """Word sensitivity of each word on its own; by default of all words of the context.
 
     Parameters are those of `word_sensitivity`; `progress` shows a bar on stderr when it takes longer than two seconds.
     """
@@ -133,27 +135,61 @@ def sensitivity_profile(
     r = check_radius(radius, d)
     if ceiling is not None:
         check_effort(ceiling)
-    founds: list[Found] = []
-    bounds = []
+    results, bounds = [], []
     with ResourceUsage() as usage:
         groups = list(_groups(positions, n))
         for group in tqdm(groups, desc="words", unit="group", delay=2, leave=False, disable=not progress):
             response = respond(phi, context, group)
-            founds.append(_search(response, r, seed, budget))
+            results.append(search(response, r, seed, budget, progress=progress and len(groups) == 1))
             bounds.append(None if ceiling is None else response.ceiling(r, ceiling))
+    return _profile(response, positions, results, bounds, r, usage)
+
+
+def response_profile(
+    response: Response,
+    words: Sequence[int],
+    radii: Sequence[float] | Tensor,
+    *,
+    seed: int = 0,
+    budget: SearchBudget | None = None,
+    starts: Tensor | None = None,
+    progress: bool = False,
+) -> Profile:
+    """Word sensitivity of each word along one response, with a radius for each word.
+
+    `words` names what moves, for the record. `starts` (B, *shape) are points to start from, in place of random ones and
+    those of the response. Other parameters are those of `sensitivity_profile`; no ceilings are computed.
+    """
+    reach = torch.as_tensor(radii, dtype=torch.float64)
+    with ResourceUsage() as usage:
+        result = search(response, reach.numpy(), seed, budget, starts, progress)
+    return _profile(response, words, [result], [None], reach, usage)
+
+
+def _profile(
+    response: Response,
+    words: Sequence[int],
+    results: Sequence[SearchResult],
+    bounds: Sequence[Ceiling | None],
+    radii: float | Tensor,
+    usage: ResourceUsage,
+) -> Profile:
+    """The record of searches over groups of words, in their order."""
     known = [bound for bound in bounds if bound is not None]
     complete = len(known) == len(bounds)
+    gains = [result.gain for result in results if result.gain is not None]
     return Profile(
-        tuple(positions),
-        _tensor(np.concatenate([found.value for found in founds]), response),
+        tuple(words),
+        _tensor(np.concatenate([result.value for result in results]), response),
         torch.cat([bound.value for bound in known]) if complete else None,
-        _tensor(np.concatenate([found.delta[:, 0] for found in founds]), response),
-        torch.from_numpy(np.concatenate([found.converged for found in founds])),
-        r,
+        _tensor(np.concatenate([result.delta[:, 0] for result in results]), response),
+        torch.from_numpy(np.concatenate([result.converged for result in results])),
+        torch.as_tensor(radii, dtype=torch.float64).expand(len(words)),
         _WITNESS,
         known[0].kind if complete else None,
         sum(bound.failure for bound in known) if complete else 0.0,
-        usage.computed_in(response.hints.dtype, response.hints.device, sum(found.evaluations for found in founds)),
+        usage.computed_in(response.hints.dtype, response.hints.device, sum(r.evaluations for r in results)),
+        torch.from_numpy(np.concatenate(gains)) if gains else None,
     )
 
 
@@ -167,7 +203,7 @@ def vocabulary_sensitivity(
     phi, X, word
         The map, the context (n, d) and the position that is replaced.
     embeddings : array (v, d)
-        The vectors that may stand there, scaled as the context's rows are.
+        The vectors that replace it, scaled as the context's rows are.
     progress : bool
         Show a bar on stderr when it takes longer than two seconds.
 
@@ -181,7 +217,7 @@ def vocabulary_sensitivity(
     try:
         table = as_context(embeddings).detach().to(context)
     except InputError as error:
-        raise InputError(f"embeddings must be a table like a context, one vector a row: {error}") from None
+        raise InputError(f"embeddings must be a table like a context, one vector per row: {error}") from None
     if table.shape[1] != d:
         raise InputError(f"embeddings must have the context's d={d} columns, got {table.shape[1]}")
     size = max(1, 2**25 // (n * d))
@@ -211,39 +247,68 @@ def _groups(positions: list[int], n: int) -> Iterator[tuple[int, ...]]:
         yield tuple(positions[start : start + size])
 
 
-def _search(response: Response, radius: float, seed: int, budget: SearchBudget | None) -> Found:
-    """Maximise the relative change over the ball, from random starts and the response's own."""
+def search(
+    response: Response,
+    radius: float | Array,
+    seed: int = 0,
+    budget: SearchBudget | None = None,
+    starts: Tensor | None = None,
+    progress: bool = False,
+) -> SearchResult:
+    """Maximise the change of a response over the ball, from random starts and those that its hints name."""
     hints = response.hints
-    if budget is None:
-        budget = EXPENSIVE if hints.expensive else NONSMOOTH if hints.nonsmooth else None
+    if budget is None and hints.expensive:
+        budget = ASCENT if hints.nonsmooth else EXPENSIVE
+    elif budget is None and hints.nonsmooth:
+        budget = NONSMOOTH
     together = len(response.shape) == 2 and not response.batch
     moves, d = (response.shape[0], response.shape[1]) if together else (1, response.shape[-1])
     problems = response.batch[0] if response.batch else 1
-    source = generator(seed, "starts")
-    # the same directions for every word, so that a word's result does not depend on which others are measured
-    starts = torch.randn(hints.random_starts, 1, moves, d, generator=source, dtype=torch.float64)
-    starts = hints.cast(starts).expand(-1, problems, -1, -1)
-    if hints.starts is not None:
-        starts = torch.cat([starts, hints.starts().reshape(-1, problems, moves, d)])
 
     def lower(delta: Array) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(delta)).to(response.hints.device).reshape(-1, *response.shape)
+        return torch.from_numpy(np.ascontiguousarray(delta)).to(hints.device).reshape(-1, *response.shape)
 
     def objective(delta: Array, gradient: bool) -> tuple[Array, Array | None]:
         value, grad = response.change(lower(delta), gradient)
         gradients = None if grad is None else grad.cpu().numpy().astype(delta.dtype, copy=False).reshape(delta.shape)
         return value.cpu().numpy().astype(delta.dtype, copy=False).reshape(delta.shape[:2]), gradients
 
-    nearby = None
+    def lifted(points: Tensor) -> Array:
+        return np.asarray(points.cpu().contiguous().numpy().reshape(-1, problems, moves, d))
+
+    nearby: Nearby | None = None
+    exchange: Exchange | None = None
     if (other_basins := hints.nearby) is not None:
 
         def nearby(delta: Array) -> Array:
-            return np.asarray(other_basins(lower(delta)).cpu().numpy().reshape(-1, *delta.shape[1:]))
+            return lifted(other_basins(lower(delta)))
 
-    found = maximise(objective, starts.cpu().contiguous().numpy(), radius, budget, nearby)
-    if not np.isfinite(found.value).all():
+    if (shared := hints.exchange) is not None:
+
+        def exchange(delta: Array, value: Array) -> Array:
+            return lifted(shared(lower(delta)[0], torch.from_numpy(value)))
+
+    if starts is None:
+        starts = _starts(response, problems, moves, d, seed)
+    with suited(None if hints.work is None else hints.work * len(starts)):
+        result = maximise(objective, lifted(starts), radius, budget, nearby, exchange=exchange, progress=progress)
+    if not np.isfinite(result.value).all():
         raise NumericalError("the change that was found is not finite: use a smaller radius")
-    return found
+    return result
+
+
+def _starts(response: Response, problems: int, moves: int, d: int, seed: int) -> Tensor:
+    """Random directions and what the hints name, (B, G, m, d).
+
+    The random ones are the same for every word, so that a word's result does not depend on which others are measured.
+    """
+    hints = response.hints
+    source = generator(seed, "starts")
+    random = torch.randn(hints.random_starts, 1, moves, d, generator=source, dtype=torch.float64)
+    starts = hints.cast(random).expand(-1, problems, -1, -1)
+    if hints.starts is None:
+        return starts
+    return torch.cat([starts, hints.starts(source).reshape(-1, problems, moves, d)])
 
 
 def _tensor(array: Array, response: Response) -> Tensor:

@@ -1,9 +1,9 @@
-"""What a measurement of word sensitivity says: frozen records with the kind of each number."""
+"""Records of word sensitivity: each number with its kind, how the search ended, and what it cost."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -11,6 +11,9 @@ from torch import Tensor
 from wordsway.checks import check_size
 from wordsway.memory import ResourceUsage
 from wordsway.records import Record
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,6 +41,8 @@ class Sensitivity(Record):
     cost : ResourceUsage
     """
 
+    summary_fields = ("value", "ceiling", "word", "radius", "status")
+
     value: float
     ceiling: float | None
     word: int | tuple[int, ...]
@@ -50,7 +55,7 @@ class Sensitivity(Record):
     cost: ResourceUsage
 
     def to_dict(self, witness: bool = False) -> dict[str, Any]:
-        """Plain values, ready for JSON; the witness as a list if asked for."""
+        """Return plain values, ready for JSON; `witness` adds the perturbation as a list."""
         word = list(self.word) if isinstance(self.word, tuple) else self.word
         record: dict[str, Any] = {
             "word": word,
@@ -65,31 +70,55 @@ class Sensitivity(Record):
         }
         return {**record, "delta": self.delta.tolist()} if witness else record
 
+    def draw(self, ax: Axes) -> None:
+        bounds = {"sensitivity": self.value} | ({} if self.ceiling is None else {"ceiling": self.ceiling})
+        ax.barh(list(bounds), list(bounds.values()), color=["C0", "0.8"][: len(bounds)])
+        ax.set_xlabel("relative change")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Profile(Record):
-    """Word sensitivity of each of several words, each moving on its own; S over them is the largest."""
+    """Word sensitivity of each of several words, each moving on its own; S over them is the largest.
+
+    Attributes
+    ----------
+    words : tuple of int
+        Positions of the words.
+    values, ceilings : Tensor (W,)
+        Lower bounds with witnesses, and certified upper bounds where the map has them.
+    deltas : Tensor (W, d)
+        The witnesses.
+    converged : Tensor (W,)
+    radii : Tensor (W,)
+        Radius of the ball of each word.
+    gains : Tensor (W,) or None
+        How much the second half of the search added to each value, where the search measures that: an estimate of what
+        a search of twice as many steps would still add.
+    """
+
+    summary_fields = ("words", "values", "ceilings", "value_kind", "ceiling_kind")
 
     words: tuple[int, ...]
-    values: Tensor  # W
-    ceilings: Tensor | None  # W
-    deltas: Tensor  # W d
-    converged: Tensor  # W
-    radius: float
+    values: Tensor
+    ceilings: Tensor | None
+    deltas: Tensor
+    converged: Tensor
+    radii: Tensor
     value_kind: str
     ceiling_kind: str | None
     failure: float
     cost: ResourceUsage
+    gains: Tensor | None = None
 
-    def at(self, position: int) -> Sensitivity:
-        """The record of one word, by its place in `words`; its cost is that of the whole profile."""
+    def at(self, place: int) -> Sensitivity:
+        """Return the record of one word, by its place in `words`; its cost is that of the whole profile."""
         return Sensitivity(
-            float(self.values[position]),
-            None if self.ceilings is None else float(self.ceilings[position]),
-            self.words[position],
-            self.deltas[position],
-            self.radius,
-            status(bool(self.converged[position])),
+            float(self.values[place]),
+            None if self.ceilings is None else float(self.ceilings[place]),
+            self.words[place],
+            self.deltas[place],
+            float(self.radii[place]),
+            status(bool(self.converged[place])),
             self.value_kind,
             self.ceiling_kind,
             self.failure,
@@ -100,41 +129,88 @@ class Profile(Record):
     def best(self) -> Sensitivity:
         """The word that moves the map most; its ceiling is that of all words here."""
         top = self.at(int(self.values.argmax()))
-        if self.ceilings is None:
-            return top
-        fields = {**top.__dict__, "ceiling": float(self.ceilings.max())}
-        return Sensitivity(**fields)
+        return top if self.ceilings is None else replace(top, ceiling=float(self.ceilings.max()))
+
+    @property
+    def radius(self) -> float | list[float]:
+        """The radius of the balls, or one for each word where they differ."""
+        radii = self.radii.tolist()
+        return radii[0] if len(set(radii)) == 1 else radii
+
+    @property
+    def margin(self) -> float:
+        """The largest gain of a word from the second half of its search: leads below it mean nothing."""
+        return 0.0 if self.gains is None else float(self.gains.max())
+
+    @property
+    def leaders(self) -> list[int]:
+        """Places of the words that cannot be told apart from the first: their distance to it is within `margin`.
+
+        Largest value first; a single place where the lead of the first word exceeds the margin.
+        """
+        order: list[int] = torch.argsort(self.values, descending=True, stable=True).tolist()
+        if self.gains is None:
+            return order[:1]
+        least = float(self.values[order[0]]) - self.margin
+        return [place for place in order if float(self.values[place]) >= least]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, one list a column."""
+        """Return plain values, one list per column."""
+        columns = {"gain": self.gains.tolist()} if self.gains is not None else {}
         return {
             "words": list(self.words),
             "sensitivity": self.values.tolist(),
             "ceiling": None if self.ceilings is None else self.ceilings.tolist(),
             "status": [status(bool(c)) for c in self.converged],
             "radius": self.radius,
+            **columns,
             "value_kind": self.value_kind,
             "ceiling_kind": self.ceiling_kind,
             "failure": self.failure,
             **self.cost.to_dict(),
         }
 
+    def rows(self) -> list[dict[str, Any]]:
+        names = ("word", "sensitivity", "ceiling", "radius", "status")
+        records = (self.at(place).to_dict() for place in range(len(self.words)))
+        return [{name: record[name] for name in names} for record in records]
+
+    def draw(self, ax: Axes) -> None:
+        ax.bar(range(len(self.words)), self.values.tolist(), color="C0")
+        if self.ceilings is not None:
+            ax.plot(range(len(self.words)), self.ceilings.tolist(), "_", color="0.5", label="ceiling")
+            ax.legend()
+        ax.set_xticks(range(len(self.words)), [str(word) for word in self.words])
+        ax.set(xlabel="word", ylabel="sensitivity")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class VocabularySensitivity(Record):
-    """Relative change for every replacement of one word by a given embedding: exact, since the set is finite."""
+    """Relative change for every replacement of one word by a given embedding: exact, since the set is finite.
+
+    Attributes
+    ----------
+    word : int
+        Position of the replaced word.
+    values : Tensor (v,)
+        One for each embedding.
+    best : int
+        Row of the embeddings that moves the map most, by `value`.
+    """
+
+    summary_fields = ("word", "best", "value", "values", "value_kind")
 
     word: int
-    values: Tensor  # v, one for each embedding
-    best: int  # the row of the embeddings that moves the map most
+    values: Tensor
+    best: int
     value: float
     value_kind: str
     cost: ResourceUsage
 
     def top(self, count: int = 10) -> list[tuple[int, float]]:
-        """The `count` replacements that move the map most: (row of the embeddings, relative change)."""
-        found = torch.topk(self.values, min(check_size(count, "count"), len(self.values)))
-        return list(zip(found.indices.tolist(), found.values.tolist(), strict=True))
+        """Return the `count` replacements that move the map most: (row of the embeddings, relative change)."""
+        largest = torch.topk(self.values, min(check_size(count, "count"), len(self.values)))
+        return list(zip(largest.indices.tolist(), largest.values.tolist(), strict=True))
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -146,7 +222,14 @@ class VocabularySensitivity(Record):
             **self.cost.to_dict(),
         }
 
+    def rows(self) -> list[dict[str, Any]]:
+        return [{"embedding": row, "sensitivity": value} for row, value in self.top(len(self.values))]
+
+    def draw(self, ax: Axes) -> None:
+        ax.hist(self.values.numpy(), bins=50)
+        ax.set(xlabel="relative change", ylabel="embeddings")
+
 
 def status(converged: bool) -> str:
-    """The sentence for how a search ended."""
+    """Return the sentence for how a search ended."""
     return "converged" if converged else "stopped at the step limit: still a lower bound, more steps may raise it"

@@ -1,15 +1,22 @@
-"""Maximising a smooth function of one or several moves, each in its own ball, for many problems and starts at once."""
+"""The search engine: maximise a function of one or several moves, each in its own ball, for many problems at once.
+
+Two strategies share it. Smooth and cheap functions take many starts, the generalised power iteration and L-BFGS along
+the ball. Expensive functions with kinks and plateaus at every scale, such as transformers, take an ascent with steps of
+shrinking length, in rounds.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from tqdm import tqdm
 
 from wordsway.errors import InputError
 
@@ -17,14 +24,34 @@ Array: TypeAlias = npt.NDArray[np.floating[Any]]
 # (B, G, m, d) -> values (B, G) and, if wanted, gradients (B, G, m, d): B starts for each of G problems of m moves
 Objective: TypeAlias = Callable[[Array, bool], tuple[Array, Array | None]]
 Nearby: TypeAlias = Callable[[Array], Array]
+Exchange: TypeAlias = Callable[[Array, Array], Array]
+
+# Of the ascent, tuned on texts of 4 to 64 tokens of an encoder (minilm) and a decoder (SmolLM2): steps in shares of the
+# radius, from the first to the last of a round, and how much of a step is carried over to the next one.
+_FIRST_ROUND, _LATER_ROUNDS, _MOMENTUM = (0.4, 0.1), (0.2, 0.03), 0.3
+_ROUND = 8  # steps of the first round
+_SETTLED = 0.01  # an ascent whose second half gained less, relative to its value, has converged
 
 
 @dataclass(frozen=True)
 class SearchBudget:
-    """How hard to search: power steps and `screen` quasi-Newton steps per start, then `polish` for the `keep` best.
+    """How hard to search.
 
-    A quarter of the starts is kept where that is more. A start is done when its quadratic model promises a gain below
-    `tolerance`, relative to its value. `anneal` gradient steps of shrinking length follow, for functions with kinks.
+    Attributes
+    ----------
+    power, screen : int
+        Power iterations, then quasi-Newton steps, for every start.
+    keep, polish : int
+        How many starts go on (a quarter of them where that is more), and their quasi-Newton steps.
+    anneal : int
+        Gradient steps of shrinking length that follow, for functions with kinks.
+    ascent : int
+        In place of all these: steps of an ascent in rounds, for expensive functions. The rounds of a short search are
+        the first ones of a longer search, so that more steps never find less.
+    history : int
+        Pairs of steps and gradients that quasi-Newton directions are made of.
+    tolerance : float
+        A start is done when its quadratic model promises a smaller gain, relative to its value.
     """
 
     power: int = 5
@@ -32,18 +59,20 @@ class SearchBudget:
     keep: int = 3
     polish: int = 24
     anneal: int = 0
+    ascent: int = 0
     history: int = 6
     tolerance: float = 1e-5
 
     def __post_init__(self) -> None:
-        for name, least in (("power", 0), ("screen", 0), ("keep", 1), ("polish", 0), ("anneal", 0), ("history", 1)):
+        least = {"power": 0, "screen": 0, "keep": 1, "polish": 0, "anneal": 0, "ascent": 0, "history": 1}
+        for name, smallest in least.items():
             value = getattr(self, name)
             try:
-                enough = not isinstance(value, bool) and operator.index(value) >= least
+                enough = not isinstance(value, bool) and operator.index(value) >= smallest
             except TypeError:
                 enough = False
             if not enough:
-                raise InputError(f"{name} must be an integer >= {least}, got {value!r}")
+                raise InputError(f"{name} must be an integer >= {smallest}, got {value!r}")
         try:
             positive = math.isfinite(self.tolerance) and self.tolerance > 0
         except TypeError:
@@ -53,68 +82,128 @@ class SearchBudget:
 
 
 @dataclass(frozen=True)
-class Found:
-    """The best move of each problem: a witness, so `value` is a lower bound on the supremum."""
+class SearchResult:
+    """The best move of each problem: a witness, so `value` is a lower bound on the supremum.
+
+    `gain` is how much the second half of an ascent added to each value, None for other searches.
+    """
 
     value: Array  # G
     delta: Array  # G m d
     converged: npt.NDArray[np.bool_]  # G
     evaluations: int
+    gain: Array | None = None  # G
 
 
 def maximise(
     objective: Objective,
     starts: Array,
-    radius: float,
+    radius: float | Array,
     budget: SearchBudget | None = None,
     nearby: Nearby | None = None,
     inside: bool = False,
-) -> Found:
-    """Maximise over |Delta_l| <= radius for each of the m moves l.
+    exchange: Exchange | None = None,
+    progress: bool = False,
+) -> SearchResult:
+    """Maximise over |Delta_l| <= radius for each of the m moves l. Never returns less than the best value seen.
 
-    First the generalised power iteration Delta <- r g / |g|, then L-BFGS along the ball: on the sphere while the
-    gradient points outwards, inside when it points inwards. One evaluation of the batch a step; a problem whose step
-    fails keeps its point and shortens the step. At last the witness is shrunk along its ray, and polished again where
-    that is better. Never returns less than the best value seen.
+    Without an ascent: first the generalised power iteration Delta <- r g / |g|, then L-BFGS along the ball: on the
+    sphere while the gradient points outwards, inside when it points inwards. One evaluation of the batch per step; a
+    problem whose step fails keeps its point and shortens the step. At last the witness is shrunk along its ray, and
+    polished again where that is better.
 
     Parameters
     ----------
     objective : callable
         (B, G, m, d), bool -> values (B, G), gradients (B, G, m, d).
     starts : array (B, G, m, d)
-        Directions to start from; their length does not matter, unless `inside`.
-    radius : float
-        Radius of the balls.
+        Directions to start from; their length does not matter, unless `inside` or in an ascent.
+    radius : float or array (G,)
+        Radius of the balls of each problem.
     budget : SearchBudget
     nearby : callable, optional
         Points (B', G, m, d) in other basins near given ones (best first); they are polished too.
     inside : bool
         Whether the starts are points of the ball, rather than directions to its edge.
+    exchange : callable, optional
+        Witnesses (G, m, d) and their values (G,) -> points (B', G, m, d) that an ascent tries for every problem.
+    progress : bool
+        Show a bar on stderr when an ascent takes longer than two seconds.
     """
     budget = SearchBudget() if budget is None else budget
     if not isinstance(budget, SearchBudget):
-        raise InputError(
-            f"budget must be a SearchBudget or None, got {budget!r}: give SearchBudget(polish=60), for example"
-        )
+        raise InputError(f"budget must be a SearchBudget or None, got {budget!r}: give SearchBudget(polish=60), say")
+    reach = np.asarray(radius, starts.dtype).reshape(-1, 1, 1)  # G 1 1, or 1 1 1
+    if budget.ascent:
+        return _ascend(objective, starts, reach, budget.ascent, exchange, progress)
     best = _Best(starts)
-    point = _to_ball(starts, radius) if inside else _to_sphere(starts, radius)
+    point = _to_ball(starts, reach) if inside else _to_sphere(starts, reach)
     for _ in range(budget.power):
-        _, grad = best.ask(objective, point)
-        point = _to_sphere(np.where(_length(grad) > 0, grad, point), radius)
+        _, grad = best.climb(objective, point)
+        point = _to_sphere(np.where(_length(grad) > 0, grad, point), reach)
     order = np.argsort(-best.look(objective, point), axis=0)  # B G
     point = _pick(order, point)
     if nearby is not None:
         point = np.concatenate([point[: (len(point) + 1) // 2], nearby(point)])  # in place of the worse half
-    point, converged = _polish(objective, best, point, radius, budget)
+    point, converged = _polish(objective, best, point, reach, budget)
     if budget.anneal:
-        converged = _anneal(objective, best, point, radius, budget.anneal)
+        converged = _anneal(objective, best, point, reach, budget.anneal)
     before = best.value.copy()
     best.look(objective, np.linspace(0.1, 0.9, 9, dtype=starts.dtype).reshape(-1, 1, 1, 1) * best.delta)
     better = best.value > before + budget.tolerance * np.abs(before)
     if better.any():
-        _, again = _polish(objective, best, best.delta[None].copy(), radius, budget, skip=~better)
+        _, again = _polish(objective, best, best.delta[None].copy(), reach, budget, skip=~better)
         converged = np.where(better, again, converged)
-    return Found(best.value, best.delta, converged, best.evaluations)
+    return SearchResult(best.value, best.delta, converged, best.evaluations)
+
+
+def _ascend(
+    objective: Objective, starts: Array, reach: Array, steps: int, exchange: Exchange | None, progress: bool
+) -> SearchResult:
+    """Ascend along the gradient, with momentum and steps whose length shrinks within each round.
+
+    Quasi-Newton steps fail on functions with kinks and plateaus at every scale, so the length of a step is prescribed.
+    Rounds, their starts and the exchanges between problems depend on the steps before them only: the search of N steps
+    is the beginning of every longer one, and what its second half gained is what doubling N / 2 steps has gained.
+    """
+    best = _Best(starts)
+    half, taken = best.value, 0
+    bar = tqdm(total=steps, desc="steps", delay=2, leave=False, disable=not progress)
+    for length, start in _rounds(len(starts)):
+        point = best.delta[None] if start is None else _to_ball(starts[start : start + 1], reach)
+        first, last = _LATER_ROUNDS if taken else _FIRST_ROUND
+        step = np.zeros_like(point)
+        for share in np.geomspace(first, last, length)[: steps - taken].tolist():
+            _, grad = best.climb(objective, point)
+            step = _to_sphere(_MOMENTUM * step + (1 - _MOMENTUM) * _to_sphere(grad, reach), reach)
+            point = _to_ball(point + share * step, reach)
+            if taken == steps // 2:  # the point after N / 2 steps, which a search of that many looks at last
+                half = best.value
+            taken += 1
+            bar.update()
+        best.look(objective, point)
+        if exchange is not None and taken >= 2 * _ROUND and taken & (taken - 1) == 0:  # after 16, 32, 64, ... steps
+            best.look(objective, exchange(best.delta, best.value))
+        if taken == steps // 2:
+            half = best.value
+        if taken == steps:
+            break
+    bar.close()
+    gain = best.value - half
+    return SearchResult(best.value, best.delta, gain <= _SETTLED * np.abs(best.value), best.evaluations, gain)
+
+
+def _rounds(starts: int) -> Iterator[tuple[int, int | None]]:
+    """Lengths of the rounds of an ascent, each with the number of its start, or None for the best point so far.
+
+    Whatever the search has done is doubled by as many steps: half of them from the best point, half from a new start.
+    """
+    yield _ROUND, 0
+    yield _ROUND, None
+    for doubling in itertools.count():
+        length = _ROUND << doubling
+        yield length, None
+        yield length, (1 + doubling) % starts
 
 
 class _Best:
@@ -125,7 +214,7 @@ class _Best:
         self.delta: Array = np.zeros_like(starts[0])
         self.evaluations = 0
 
-    def ask(self, objective: Objective, point: Array) -> tuple[Array, Array]:
+    def climb(self, objective: Objective, point: Array) -> tuple[Array, Array]:
         value, grad = objective(point, True)
         self._note(value, point)
         return value, grad if grad is not None else np.zeros_like(point)
@@ -163,37 +252,37 @@ def _length(x: Array) -> Array:
     return np.asarray(np.sqrt(np.einsum("...d,...d->...", x, x))[..., None])
 
 
-def _to_sphere(x: Array, radius: float) -> Array:
+def _to_sphere(x: Array, reach: Array) -> Array:
     length = _length(x)
-    return x * np.divide(radius, length, out=np.zeros_like(length), where=length > 0)
+    return x * np.divide(reach, length, out=np.zeros_like(length), where=length > 0)
 
 
-def _to_ball(x: Array, radius: float) -> Array:
-    return x * np.minimum(1.0, radius / np.maximum(_length(x), np.finfo(x.dtype).tiny))
+def _to_ball(x: Array, reach: Array) -> Array:
+    return x * np.minimum(1.0, reach / np.maximum(_length(x), np.finfo(x.dtype).tiny))
 
 
-def _held(grad: Array, point: Array, radius: float) -> npt.NDArray[np.bool_]:
+def _held(grad: Array, point: Array, reach: Array) -> npt.NDArray[np.bool_]:
     """Which moves the ball holds back: at its edge, with a gradient that points outwards, (B, G, m, 1)."""
     outward = np.einsum("...d,...d->...", grad, point)[..., None] > 0
-    return np.asarray(outward & (_length(point) > radius * (1 - 1e-6)))
+    return np.asarray(outward & (_length(point) > reach * (1 - 1e-6)))
 
 
-def _along(x: Array, point: Array, held: npt.NDArray[np.bool_], radius: float) -> Array:
+def _along(x: Array, point: Array, held: npt.NDArray[np.bool_], reach: Array) -> Array:
     """x without its part across the edge of the ball, for the moves that are held back."""
     across = np.einsum("...d,...d->...", x, point)[..., None]
-    return np.asarray(x - np.where(held, across / radius**2, 0.0) * point)
+    return np.asarray(x - np.where(held, across / reach**2, 0.0) * point)
 
 
-def _free(grad: Array, point: Array, radius: float) -> Array:
+def _free(grad: Array, point: Array, reach: Array) -> Array:
     """The gradient along what may move: tangent where the ball holds the point back, whole elsewhere."""
-    return _along(grad, point, _held(grad, point, radius), radius)
+    return _along(grad, point, _held(grad, point, reach), reach)
 
 
 def _polish(
     objective: Objective,
     best: _Best,
     point: Array,
-    radius: float,
+    reach: Array,
     budget: SearchBudget,
     skip: npt.NDArray[np.bool_] | None = None,
 ) -> tuple[Array, npt.NDArray[np.bool_]]:
@@ -206,9 +295,9 @@ def _polish(
     done: npt.NDArray[np.bool_] = np.zeros(point.shape[:2], bool)
     if skip is not None:
         done |= skip
-    value, grad = best.ask(objective, point)
-    held = _held(grad, point, radius)
-    free = _along(grad, point, held, radius)
+    value, grad = best.climb(objective, point)
+    held = _held(grad, point, reach)
+    free = _along(grad, point, held, reach)
     pairs: list[tuple[Array, Array]] = []
     scale = np.ones_like(value)
     leader = _Leader(value.shape[1], value.dtype)
@@ -219,7 +308,7 @@ def _polish(
             point, free, value, scale = (_pick(order, x) for x in (point, free, value, scale))
             held, done = _pick_flags(order, held), _pick_flags(order, done)
             pairs = [(_pick(order, step), _pick(order, bend)) for step, bend in pairs]
-        ascent, promise = _direction(pairs, free, radius)
+        ascent, promise = _direction(pairs, free, reach)
         settled = (promise <= budget.tolerance * np.abs(value)) | (scale < 1e-5)
         leader.note(value, settled, done)
         done |= settled | (value + 20 * promise < leader.value)
@@ -231,11 +320,11 @@ def _polish(
             held, done = held[going], done[going]
             pairs = [(step[going], bend[going]) for step, bend in pairs]
         # old pairs may point across the edge, where the objective only falls: the step stays along it
-        ascent = _along(ascent, point, held, radius)
-        trial = _to_ball(point + np.where(done, 0.0, scale)[..., None, None] * ascent, radius)
-        trial_value, trial_slope = best.ask(objective, trial)
-        trial_held = _held(trial_slope, trial, radius)
-        trial_free = _along(trial_slope, trial, trial_held, radius)
+        ascent = _along(ascent, point, held, reach)
+        trial = _to_ball(point + np.where(done, 0.0, scale)[..., None, None] * ascent, reach)
+        trial_value, trial_slope = best.climb(objective, trial)
+        trial_held = _held(trial_slope, trial, reach)
+        trial_free = _along(trial_slope, trial, trial_held, reach)
         step, bend = trial - point, free - trial_free
         gain, hoped = trial_value - value, _dot(free, step)
         accept = (gain > 0) & (gain >= 1e-4 * hoped) & ~done
@@ -270,8 +359,8 @@ class _Leader:
         self.settled = np.where(better & (top > -np.inf), settled[start, problems], self.settled)
 
 
-def _anneal(objective: Objective, best: _Best, point: Array, radius: float, steps: int) -> npt.NDArray[np.bool_]:
-    """Gradient steps whose length shrinks from a tenth to a thousandth of the radius: they cross and follow kinks.
+def _anneal(objective: Objective, best: _Best, point: Array, reach: Array, steps: int) -> npt.NDArray[np.bool_]:
+    """Gradient steps whose length shrinks from a tenth to a thousandth of the reach: they cross and follow kinks.
 
     Quasi-Newton steps fail on a kink, because the model is wrong on its far side; these zigzag along it. After an
     eighth of the steps only the best start of each problem goes on. A problem has converged when the last quarter
@@ -281,28 +370,29 @@ def _anneal(objective: Objective, best: _Best, point: Array, radius: float, step
     for turn, length in enumerate((0.1 * np.geomspace(1, 0.01, steps)).tolist()):
         if turn == steps - steps // 4:
             before = best.value.copy()
-        value, grad = best.ask(objective, point)
+        value, grad = best.climb(objective, point)
         if turn == steps // 8:
             first = value.argmax(0)[None]
             point, grad = _pick(first, point), _pick(first, grad)
-        free = _free(grad, point, radius)
-        point = _to_ball(point + length * _to_sphere(free, radius), radius)
+        free = _free(grad, point, reach)
+        point = _to_ball(point + length * _to_sphere(free, reach), reach)
     best.look(objective, point)
     return np.asarray(best.value <= before + 0.001 * np.abs(before))
 
 
-def _direction(pairs: list[tuple[Array, Array]], free: Array, radius: float) -> tuple[Array, Array]:
+def _direction(pairs: list[tuple[Array, Array]], free: Array, reach: Array) -> tuple[Array, Array]:
     """The L-BFGS direction (B, G, m, d) and the gain that its quadratic model promises (B, G).
 
     The two-loop recursion runs on coefficients: all inner products come from one Gram matrix. Pairs without positive
-    curvature drop out; before the first good one, the direction is a tenth of a radius along the gradient.
+    curvature drop out; before the first good one, the direction is a tenth of a reach along the gradient.
     """
     count, (starts, problems) = len(pairs), free.shape[:2]
     vectors = np.stack([*(s for s, _ in pairs), *(b for _, b in pairs), free], axis=2)  # B G 2c+1 m d
     vectors = vectors.reshape(starts * problems, 2 * count + 1, -1)
     gram = (vectors @ vectors.transpose(0, 2, 1)).astype(np.float64)
     steep = np.sqrt(gram[:, -1, -1])
-    short = np.divide(0.1 * radius, steep, out=np.zeros_like(steep), where=steep > 0)
+    tenth = np.broadcast_to(0.1 * reach[:, 0, 0], (starts, problems)).ravel()
+    short = np.divide(tenth, steep, out=np.zeros_like(steep), where=steep > 0)
     mix = np.zeros(gram.shape[:2])
     mix[:, -1] = 1.0
     steps, bends = np.arange(count), np.arange(count, 2 * count)
