@@ -52,7 +52,7 @@ def _experiment(name: str, trial: Any, count: int) -> Experiment:
         title=name,
         about="",
         trial=trial,
-        grid=lambda scope: [{}],
+        grid=lambda config: [{}],
         trials={"quick": count, "paper": count},
         table=lambda finished: [],
         claims=lambda table: [],
@@ -68,8 +68,8 @@ def lab_empty(count: int, workers: int) -> dict[str, Any]:
     experiment = _experiment("empty", empty_trial, count)
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
-        tally = run(experiment, Path(folder) / "store.sqlite", local(workers))
-        return {"seconds": time.perf_counter() - begin, "done": tally.done}
+        summary = run(experiment, Path(folder) / "store.sqlite", local(workers))
+        return {"seconds": time.perf_counter() - begin, "done": summary.done}
 
 
 def lab_soak(count: int, workers: int, every: float) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def lab_soak(count: int, workers: int, every: float) -> dict[str, Any]:
             first = run(experiment, store, local(workers))
         seconds = time.perf_counter() - begin
         again = run(experiment, store, local(workers))
-        found = store.records(experiment.asked(RunConfig()))
+        found = store.records(experiment.planned(RunConfig()))
     quarter = len(sizes) // 4
     return {
         "seconds": seconds,
@@ -129,7 +129,7 @@ def lab_sweep(count: int, workers: int) -> dict[str, Any]:
         begin = time.perf_counter()
         run(experiment, store, local(workers))
         seconds = time.perf_counter() - begin
-        found = store.records(experiment.asked(RunConfig()))
+        found = store.records(experiment.planned(RunConfig()))
     digest = hashlib.sha256(repr([(one.seed, one.record) for one in found]).encode()).hexdigest()
     return {"seconds": seconds, "done": len(found), "digest": digest}
 
@@ -143,20 +143,20 @@ def lab_figures(
     them again.
     """
     figures = figures_named(names)
-    scope = RunConfig(scale, trials=trials)
+    config = RunConfig(scale, trials=trials)
     with _folder(keep) as folder, Store(folder / "store.sqlite") as store:
         begin = time.perf_counter()
         with _family_memory() as peak:
-            tally = run(figures, store, local(workers), scope=scope)
+            summary = run(figures, store, local(workers), config=config)
         seconds = time.perf_counter() - begin
         verdicts = [
-            verdict.holds for one in figures for verdict in one.claims(one.table(store.records(one.asked(scope))))
+            verdict.holds for one in figures for verdict in one.claims(one.table(store.records(one.planned(config))))
         ]
     return {
         "seconds": seconds,
         "peak": peak[0],
-        "done": tally.done,
-        "asked": tally.asked,
+        "done": summary.done,
+        "asked": summary.planned,
         "claims": len(verdicts),
         "hold": sum(verdict is True for verdict in verdicts),
     }

@@ -71,14 +71,14 @@ def section(folder: Path, told: dict[str, Any]) -> str:
     name = told["name"]
     lines = [f"![{told['title']}](images/{name}.png)", "", "| claim | measured | verdict |", "|---|---|---|"]
     lines += [f"| {one['claim']} | {one['measured']} | {VERDICTS[one['holds']]} |" for one in told["verdicts"]]
-    figure, scope = all_figures()[name], scope_of(told["command"])
+    figure, config = all_figures()[name], config_of(told["command"])
     trials = f"{told['finished']:,} of {told['asked']:,} trials"
-    run = f"`{told['command']}`: {scope.scale} scale, {trials}, {spent(folder, figure, scope)}, on {MACHINE}."
-    wrapped = (textwrap.wrap(text, WIDTH, break_on_hyphens=False) for text in (run, sizes(figure, scope)))
+    run = f"`{told['command']}`: {config.scale} scale, {trials}, {spent(folder, figure, config)}, on {MACHINE}."
+    wrapped = (textwrap.wrap(text, WIDTH, break_on_hyphens=False) for text in (run, sizes(figure, config)))
     return "\n".join([*lines, "", *(line for text in wrapped for line in text)])
 
 
-def scope_of(command: str) -> RunConfig:
+def config_of(command: str) -> RunConfig:
     """What a command of `wordsway reproduce` asked for."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--scale", default="quick")
@@ -88,9 +88,9 @@ def scope_of(command: str) -> RunConfig:
     return RunConfig(**vars(parser.parse_known_args(shlex.split(command))[0]))
 
 
-def spent(folder: Path, figure: Experiment, scope: RunConfig) -> str:
+def spent(folder: Path, figure: Experiment, config: RunConfig) -> str:
     """The time that the trials of a figure took together, and whose they are."""
-    asked = set(figure.asked(scope))
+    asked = set(figure.planned(config))
     with Store(folder / "store.sqlite", readonly=True) as store:
         rows = [row for row in store.rows(states=(DONE,), trials=asked) if row.seconds is not None]
     mine = [row.seconds for row in rows if row.trial.experiment == figure.name]
@@ -107,14 +107,14 @@ def _time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
 
 
-def sizes(figure: Experiment, scope: RunConfig) -> str:
+def sizes(figure: Experiment, config: RunConfig) -> str:
     """The grid of the scale that is shown, where it differs from that of the other scale, and that one."""
-    if scope.trials is not None or scope.model is not None:
+    if config.trials is not None or config.model is not None:
         return ""
-    other = next(scale for scale in SCALES if scale != scope.scale)
-    source = next((one for one in (figure, *figure.needs) if list(one.grid(scope))), figure)
-    grids = {scale: list(source.grid(RunConfig(scale))) for scale in (scope.scale, other)}
-    names = dict.fromkeys(key for point in grids[scope.scale] for key in point)
+    other = next(scale for scale in SCALES if scale != config.scale)
+    source = next((one for one in (figure, *figure.needs) if list(one.grid(config))), figure)
+    grids = {scale: list(source.grid(RunConfig(scale))) for scale in (config.scale, other)}
+    names = dict.fromkeys(key for point in grids[config.scale] for key in point)
     apart = [name for name in names if len({_values(points, name) for points in grids.values()}) > 1]
     said = []
     for scale, points in grids.items():

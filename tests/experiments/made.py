@@ -42,6 +42,12 @@ def row(of: Trial, state: str = DONE, value: float = 1.0, **changes: Any) -> Row
     return replace(made, **changes)
 
 
+def record_of(experiment: Experiment, parameters: dict[str, Any], seed: int = 0) -> dict[str, Any]:
+    """The record of a trial as a store returns it."""
+    record: dict[str, Any] = json.loads(canonical_record(experiment.trial(parameters, seed)))
+    return record
+
+
 def finished(seed: int, record: dict[str, Any], **parameters: Any) -> TrialResult:
     return TrialResult("one", parameters, seed, record)
 
@@ -53,7 +59,7 @@ def experiment(name: str = "one", **changes: Any) -> Experiment:
         title=f"Title of {name}",
         about=f"About {name}.",
         trial=lambda parameters, seed: {"value": float(parameters["n"] + seed)},
-        grid=lambda scope: [{"n": 1}, {"n": 2}],
+        grid=lambda config: [{"n": 1}, {"n": 2}],
         trials={"quick": 2, "paper": 3},
         table=lambda found: [{"n": one["n"], "seed": one.seed, "value": one["value"]} for one in found],
         claims=lambda table: [above("every value exceeds 0", table, 0.0, "value")] if table else [],
@@ -72,10 +78,10 @@ NAMES = ("fig2-rf", "fig2-drf", "fig3-raf", "fig3-relu")
 Law: TypeAlias = Callable[[dict[str, Any], int], float]
 
 
-def measured(figure: Experiment, law: Law, scope: RunConfig | None = None) -> list[TrialResult]:
+def measured(figure: Experiment, law: Law, config: RunConfig | None = None) -> list[TrialResult]:
     """All trials of a figure, with S by a law of the parameters and the seed in place of measured ones."""
     found = []
-    for asked in figure.asked(scope or RunConfig(trials=2)):
+    for asked in figure.planned(config or RunConfig(trials=2)):
         parameters = json.loads(asked.parameters)
         value = law(parameters, asked.seed)
         record = {"sensitivity": value, "ceiling": 1.5 * value, "status": "converged", "dtype": "float32"}

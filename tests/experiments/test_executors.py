@@ -19,10 +19,11 @@ from distributed import LocalCluster as Untyped
 from threadpoolctl import threadpool_limits
 
 from experiments import trials
+from experiments.made import trial
 from wordsway import cli, figures
 from wordsway.errors import InputError, MissingExtra, WordswayError
-from wordsway.experiments import executors, run, worker
-from wordsway.experiments.store import DIED, DONE
+from wordsway.experiments import executors, run
+from wordsway.experiments.store import DIED, DONE, versions
 
 LocalCluster: Any = Untyped
 LOCAL: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "host": "127.0.0.1"}
@@ -94,8 +95,8 @@ def test_all_places_give_the_same_bits(
             "dask": distant,
         }
         for name, place in places.items():
-            tally = run(asked, tmp_path / name, place)
-            assert (tally.done, tally.failed) == (6, 0)
+            summary = run(asked, tmp_path / name, place)
+            assert (summary.done, summary.failed) == (6, 0)
             found[name] = _bits(trials.stored(tmp_path / name))
     for name in places:
         assert found[name] == found["one"], name
@@ -107,21 +108,22 @@ def test_all_places_give_the_same_bits(
 def test_every_thread_of_a_process_is_limited(threads: Executor) -> None:
     pools = [threads, ThreadPoolExecutor(1)]
     for pool in pools:
-        outcome = pool.submit(worker.work, trials.algebra, {"x": 0}, 0).result()
-        assert json.loads(str(outcome.record))["threads"] == 1
+        row = pool.submit(executors.run_trial, trials.algebra, trial(x=0)).result()
+        assert json.loads(str(row.record))["threads"] == 1
     pools[1].shutdown()
 
 
 def test_libraries_that_only_the_trial_loads_are_limited_too() -> None:
     code = """
-from wordsway.experiments.worker import work
+from wordsway.experiments.executors import run_trial
+from wordsway.experiments.experiment import Trial
 
 def trial(parameters, seed):
     import scipy.linalg
     from threadpoolctl import threadpool_info
     return {str(place): pool["num_threads"] for place, pool in enumerate(threadpool_info())}
 
-print(work(trial, {}, 0).record)
+print(run_trial(trial, Trial("one", 1, "{}", 0)).record)
 """
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | MANY, capture_output=True, text=True, check=True
@@ -134,8 +136,8 @@ print(work(trial, {}, 0).record)
 
 def test_a_dask_worker_that_dies_in_a_trial_costs_only_that_trial(tmp_path: Path, address: str) -> None:
     with executors.dask(address) as place:
-        tally = run(trials.experiment(trials.step_out, points=6, trials=1), tmp_path / "store", place)
-    assert (tally.done, tally.failed, tally.died) == (5, 0, 1)
+        summary = run(trials.experiment(trials.step_out, points=6, trials=1), tmp_path / "store", place)
+    assert (summary.done, summary.failed, summary.died) == (5, 0, 1)
     rows = trials.stored(tmp_path / "store")
     assert [row["state"] for row in rows] == [DIED if x == 3 else DONE for x in range(6)]
     assert rows[3]["error"] == "its worker process ended before it did: out of memory, or killed"
@@ -174,8 +176,8 @@ def _none() -> str:
 def test_a_worker_with_another_version_or_none_is_refused(
     near: Any, monkeypatch: pytest.MonkeyPatch, there: Callable[[], str], got: str
 ) -> None:
-    monkeypatch.setattr(executors, "_version_there", there)
-    ours = worker.versions()["wordsway"]
+    monkeypatch.setattr(executors, "installed_version", there)
+    ours = versions()["wordsway"]
     said = rf"^Dask worker tcp://\S+ must have wordsway {ours} installed, got {got}$"
     with pytest.raises(InputError, match=said), executors.dask(near.scheduler_address):
         pass
@@ -185,7 +187,7 @@ def test_a_scheduler_without_workers_is_refused_after_a_while() -> None:
     with LocalCluster(n_workers=0, **LOCAL) as empty:
         address = empty.scheduler_address
         said = rf"^the Dask scheduler at {address} must have workers, got none in 0\.5 s: start some$"
-        with pytest.raises(InputError, match=said), executors.dask(address, patience=0.5):
+        with pytest.raises(InputError, match=said), executors.dask(address, timeout=0.5):
             pass
 
 
@@ -215,7 +217,7 @@ def test_a_cluster_that_goes_away_is_one_line_and_no_trial_is_blamed(tmp_path: P
     ],
 )
 def test_an_address_where_no_scheduler_answers_is_refused_in_one_line(address: str, got: str) -> None:
-    with pytest.raises(InputError) as refused, executors.dask(address, patience=0.5):
+    with pytest.raises(InputError) as refused, executors.dask(address, timeout=0.5):
         pass
     assert str(refused.value) == (
         f"a Dask scheduler must answer at {address} within 0.5 s, got {got}: "
@@ -241,7 +243,7 @@ def test_an_interrupt_that_another_thread_takes_waits_until_processes_have_start
         reached.append(sum(range(1000)))
 
     ignored = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background
-    with pytest.raises(KeyboardInterrupt), executors._deaf():
+    with pytest.raises(KeyboardInterrupt), executors.hold_interrupts():
         work()
     assert reached == [499500]
     assert signal.signal(signal.SIGINT, ignored) is signal.default_int_handler
@@ -251,7 +253,7 @@ def test_an_interrupt_that_another_thread_takes_waits_until_processes_have_start
 def test_what_ignores_interrupts_goes_on_ignoring_them() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with executors._deaf():
+        with executors.hold_interrupts():
             signal.raise_signal(signal.SIGINT)
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
@@ -266,5 +268,5 @@ def test_no_client_is_made_for_an_address_that_cannot_be(address: str, monkeypat
         pytest.fail("a client was made")
 
     monkeypatch.setattr("distributed.Client", never)
-    with pytest.raises(InputError, match="a Dask scheduler must answer at"), executors.dask(address, patience=0.1):
+    with pytest.raises(InputError, match="a Dask scheduler must answer at"), executors.dask(address, timeout=0.1):
         pass

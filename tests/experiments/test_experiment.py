@@ -1,4 +1,4 @@
-"""Experiments: canonical text, records that are refused, scopes, the trials that are asked for, and the plan."""
+"""Experiments: canonical text, records that are refused, configurations, planned trials, and the plan."""
 
 import json
 import math
@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.made import experiment, finished, row, trial
+from wordsway import RandomAttention, gaussian_context, word_sensitivity
 from wordsway.errors import InputError
 from wordsway.experiments.experiment import SCALES, Estimate, RunConfig, Trial, Verdict, canonical, canonical_record
-from wordsway.experiments.plan import make_plan
+from wordsway.experiments.runner import make_plan
 from wordsway.experiments.store import DONE, FAILED, Store
 
 plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -46,38 +47,69 @@ def test_plain_values_come_back(values: dict[str, Any]) -> None:
     assert canonical(dict(reversed(values.items()))) == canonical(values)
 
 
+nested = st.recursive(plain, lambda part: st.lists(part) | st.dictionaries(st.text(), part), max_leaves=20)
+
+
+@given(st.dictionaries(st.text(), nested))
+def test_nested_records_come_back(values: dict[str, Any]) -> None:
+    assert json.loads(canonical_record(values)) == values
+
+
+def test_objects_with_to_dict_are_stored_as_what_it_returns_without_their_time_and_memory() -> None:
+    found = word_sensitivity(RandomAttention(4, seed=0), gaussian_context(3, 4, 0), 1, ceiling=None)
+    kept = {name: value for name, value in found.to_dict().items() if name not in ("seconds", "peak_mb")}
+    assert kept["dtype"] == "float64"
+    assert json.loads(canonical_record(found)) == kept
+    inside = {"pair": (found, Verdict("c", "m", None)), "by": {"seed": found}}
+    expected = {"pair": [kept, {"claim": "c", "measured": "m", "holds": None}], "by": {"seed": kept}}
+    assert json.loads(canonical_record(inside)) == expected
+    assert json.loads(canonical_record({"seconds": 3.0})) == {"seconds": 3.0}  # a trial's own number
+
+
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ({"a": math.nan}, "finite numbers, got nan for 'a': use None"),
-        ({"a": -math.inf}, "finite numbers, got -inf"),
-        ({"a": [1]}, "plain values by name, got list for 'a'"),
-        ({"a": {"b": 1}}, "got dict for 'a'"),
-        ({"a": (1,)}, "got tuple"),
-        ({"a": torch.tensor(1.0)}, "got Tensor"),
-        ({"a": np.float64(1.0)}, "got float64"),
-        ({"a": np.int64(1)}, "got int64"),
-        ({"a": 1j}, "got complex"),
-        ({"a": b"x"}, "got bytes"),
-        ({1: 2}, "plain values by name"),
-        ({"a": "\udcff"}, "UTF-8 can write"),
+        (math.nan, "finite numbers, got nan for '{}': use None"),
+        (-math.inf, "finite numbers, got -inf for '{}'"),
+        (torch.tensor(1.0), "plain values by name, got Tensor for '{}'"),
+        (np.float64(1.0), "got float64 for '{}'"),
+        (np.int64(1), "got int64 for '{}'"),
+        (1j, "got complex for '{}'"),
+        (b"x", "got bytes for '{}'"),
+        ("\udcff", "UTF-8 can write"),
     ],
 )
-def test_values_that_are_not_plain_are_refused(bad: dict[Any, Any], message: str) -> None:
-    for make, what in ((canonical, "parameters"), (canonical_record, "a record")):
-        with pytest.raises(InputError, match=message) as caught:
-            make(bad)
+def test_values_that_are_not_plain_are_refused_by_their_name(bad: Any, message: str) -> None:
+    for make, what, values, name in (
+        (canonical, "parameters", {"a": bad}, "a"),
+        (canonical_record, "a record", {"a": bad}, "a"),
+        (canonical_record, "a record", {"a": [1, {"b": bad}]}, "a.1.b"),
+    ):
+        with pytest.raises(InputError, match=message.format(name)) as caught:
+            make(values)
         assert str(caught.value).startswith(f"{what} must hold")
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("bad", [None, 1.0, [("a", 1)], torch.ones(2)])
-def test_a_record_is_a_dictionary(bad: Any) -> None:
-    with pytest.raises(InputError, match="a record must be a dictionary, got"):
+@pytest.mark.parametrize("bad", [[1], {"b": 1}, (1,), Verdict("c", "m", None)])
+def test_parameters_are_flat(bad: Any) -> None:
+    with pytest.raises(InputError, match=f"parameters must hold plain values by name, got {type(bad).__name__} for"):
+        canonical({"a": bad})
+
+
+@pytest.mark.parametrize("bad", [{1: 2}, {"a": {1: 2}}, {"a": [{None: 1}]}])
+def test_keys_are_text(bad: Any) -> None:
+    with pytest.raises(InputError, match="a record must hold plain values by name, got the key"):
         canonical_record(bad)
 
 
-# Scopes and experiments
+@pytest.mark.parametrize("bad", [None, 1.0, [("a", 1)], torch.ones(2)])
+def test_a_record_is_a_dictionary(bad: Any) -> None:
+    with pytest.raises(InputError, match="a record must be a dictionary or have to_dict"):
+        canonical_record(bad)
+
+
+# Configurations and experiments
 
 
 @pytest.mark.parametrize(
@@ -94,16 +126,16 @@ def test_a_record_is_a_dictionary(bad: Any) -> None:
         ({"seed": 0.5}, "seed must be"),
     ],
 )
-def test_scopes_that_are_refused(changes: dict[str, Any], message: str) -> None:
+def test_configurations_that_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         RunConfig(**changes)
 
 
 def test_the_last_seed_must_be_one_too() -> None:
     last = RunConfig(seed=2**63 - 2, trials=2)
-    assert [one.seed for one in experiment().asked(last)][:2] == [2**63 - 2, 2**63 - 1]
+    assert [one.seed for one in experiment().planned(last)][:2] == [2**63 - 2, 2**63 - 1]
     with pytest.raises(InputError, match=r"seed must be an integer with 0 <= seed < 2\^63"):
-        experiment().asked(replace(last, trials=3))
+        experiment().planned(replace(last, trials=3))
 
 
 def test_records_of_the_laboratory_are_frozen() -> None:
@@ -120,7 +152,7 @@ def test_names_that_are_refused(name: str) -> None:
 
 
 def test_an_experiment_says_how_many_trials_it_has_at_each_scale() -> None:
-    with pytest.raises(InputError, match="one must say how many trials it has at scale paper"):
+    with pytest.raises(InputError, match="one must have a number of trials at scale paper"):
         experiment(trials={"quick": 1})
 
 
@@ -141,16 +173,16 @@ def test_verdicts_in_words() -> None:
 
 
 def test_trials_are_points_times_seeds() -> None:
-    found = experiment(version=3).asked(RunConfig(seed=5))
+    found = experiment(version=3).planned(RunConfig(seed=5))
     assert found == [Trial("one", 3, f'{{"n": {n}}}', seed) for n in (1, 2) for seed in (5, 6)]
-    assert len(experiment().asked(RunConfig("paper"))) == 6
+    assert len(experiment().planned(RunConfig("paper"))) == 6
 
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("count", [1, 4])
 def test_trial_k_does_not_depend_on_how_many_were_asked_for(scale: str, count: int) -> None:
     one = experiment()
-    few, many = (one.asked(RunConfig(scale, trials=trials)) for trials in (count, 10))
+    few, many = (one.planned(RunConfig(scale, trials=trials)) for trials in (count, 10))
     assert set(few) < set(many)
     for point in ('{"n": 1}', '{"n": 2}'):
         k = [[found for found in some if found.parameters == point] for some in (few, many)]
@@ -160,17 +192,17 @@ def test_trial_k_does_not_depend_on_how_many_were_asked_for(scale: str, count: i
 
 
 def test_a_grid_must_not_repeat_a_point() -> None:
-    twice = experiment(grid=lambda scope: [{"n": 1, "d": 2}, {"d": 2, "n": 1}])
+    twice = experiment(grid=lambda config: [{"n": 1, "d": 2}, {"d": 2, "n": 1}])
     with pytest.raises(InputError, match="the grid of one must not repeat a point"):
-        twice.asked(RunConfig())
-    assert len(experiment(grid=lambda scope: iter([{"n": 1}])).asked(RunConfig())) == 2  # any iterable will do
+        twice.planned(RunConfig())
+    assert len(experiment(grid=lambda config: iter([{"n": 1}])).planned(RunConfig())) == 2  # any iterable will do
     with pytest.raises(InputError, match="parameters must hold plain values"):
-        experiment(grid=lambda scope: [{"n": [1]}]).asked(RunConfig())
+        experiment(grid=lambda config: [{"n": [1]}]).planned(RunConfig())
 
 
-def test_the_grid_sees_the_scope() -> None:
-    one = experiment(grid=lambda scope: [{"scale": scope.scale, "model": scope.model, "seed": scope.seed}])
-    found = one.asked(RunConfig("paper", "small", 2, 7))
+def test_the_grid_gets_the_configuration() -> None:
+    one = experiment(grid=lambda config: [{"scale": config.scale, "model": config.model, "seed": config.seed}])
+    found = one.planned(RunConfig("paper", "small", 2, 7))
     assert {json.loads(each.parameters)["model"] for each in found} == {"small"}
     assert [each.seed for each in found] == [7, 8]
 
@@ -179,11 +211,11 @@ def test_needed_experiments_come_first_and_once() -> None:
     base = experiment("base")
     left, right = experiment("left", needs=(base,)), experiment("right", needs=(base,))
     top = experiment("top", needs=(left, right), trials={"quick": 1, "paper": 1})
-    names = [found.experiment for found in top.asked(RunConfig())]
+    names = [found.experiment for found in top.planned(RunConfig())]
     assert names == ["base"] * 4 + ["left"] * 4 + ["right"] * 4 + ["top"] * 2
-    assert list(top.family()) == ["base", "left", "right", "top"]
-    assert top.family()["left"] is left
-    assert {found.seed for found in top.asked(RunConfig(trials=1, seed=9))} == {9}
+    assert list(top.with_needs()) == ["base", "left", "right", "top"]
+    assert top.with_needs()["left"] is left
+    assert {found.seed for found in top.planned(RunConfig(trials=1, seed=9))} == {9}
 
 
 # The plan
@@ -197,7 +229,7 @@ def test_without_a_store_everything_is_missing() -> None:
     one = experiment(estimate=_estimate)
     plan = make_plan([one], RunConfig(), None)
     (part,) = plan.parts
-    assert plan.asked == plan.missing == list(part.asked) == list(part.missing) == one.asked(RunConfig())
+    assert plan.trials == plan.missing == list(part.trials) == list(part.missing) == one.planned(RunConfig())
     assert part.estimate == Estimate(2 * 10.0 + 2 * 20.0, 200)
     assert part.experiment is one
 
@@ -210,7 +242,7 @@ def test_stored_trials_are_not_missing_and_tell_what_others_take(tmp_path: Path)
         store.add(row(trial(1, n=2), FAILED, seconds=1000.0))
         (part,) = make_plan([one], RunConfig(), store).parts
         assert part.missing == (trial(1, n=1), trial(0, n=2), trial(1, n=2))
-        assert len(part.asked) == 4
+        assert len(part.trials) == 4
         assert part.estimate == Estimate(4.0 + 2 * 20.0, 2_000_000)  # measured for n = 1, the formula for n = 2
         (newer,) = make_plan([replace(one, version=2)], RunConfig(), store).parts
         assert len(newer.missing) == 3
@@ -221,7 +253,7 @@ def test_what_cannot_be_estimated_is_none(tmp_path: Path) -> None:
         store.add(row(trial(0, n=1), seconds=3.0, peak_mb=2.0))
         (part,) = make_plan([experiment()], RunConfig(), store).parts
         assert part.estimate is None  # n = 2 is unknown
-        only = experiment(grid=lambda scope: [{"n": 1}])
+        only = experiment(grid=lambda config: [{"n": 1}])
         assert make_plan([only], RunConfig(), store).parts[0].estimate == Estimate(3.0, 2_000_000)
         assert make_plan([only], RunConfig(trials=1), store).parts[0].estimate == Estimate(0, 0)
         store.add(row(trial(0, n=2), seconds=None, peak_mb=None))
@@ -233,8 +265,8 @@ def test_a_plan_has_every_trial_once() -> None:
     left, right = experiment("left", needs=(base,)), experiment("right", needs=(base,))
     plan = make_plan([left, base, right, left], RunConfig(), None)
     assert [part.experiment.name for part in plan.parts] == ["base", "left", "right"]
-    assert len(plan.asked) == len(set(plan.asked)) == 12
-    assert make_plan([], RunConfig(), None).asked == []
+    assert len(plan.trials) == len(set(plan.trials)) == 12
+    assert make_plan([], RunConfig(), None).trials == []
 
 
 @pytest.mark.parametrize(
@@ -251,5 +283,5 @@ def test_a_plan_has_every_trial_once() -> None:
     ],
 )
 def test_sizes_for_people(points: list[dict[str, Any]], sizes: str) -> None:
-    (part,) = make_plan([experiment(grid=lambda scope: points)], RunConfig(), None).parts
+    (part,) = make_plan([experiment(grid=lambda config: points)], RunConfig(), None).parts
     assert part.sizes == sizes

@@ -37,7 +37,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(executors, "_processes", _threads)
+    monkeypatch.setattr(executors, "open_processes", _threads)
 
     def call(*arguments: object) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:
@@ -121,7 +121,7 @@ def test_reproduce_as_json(tiny: Run, tmp_path: Path) -> None:
 def test_a_dry_run_runs_nothing_and_makes_nothing(
     tiny: Run, tmp_path: Path, as_json: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executors, "_processes", None)
+    monkeypatch.setattr(executors, "open_processes", None)
     code, out, err = tiny("reproduce", "--dry-run", "--workers", 2, *(["--json"] if as_json else []))
     assert (code, err) == (0, "")
     if as_json:
@@ -196,8 +196,8 @@ def test_an_interrupt_is_exit_code_130_and_one_line(tiny: Run, tmp_path: Path, m
         (["fig2-rff"], r"figure must be one of .*, fig2-rf, .*, got 'fig2-rff' \(did you mean 'fig2-rf'\?\)"),
         (["--trials", "0"], "trials must be an integer >= 1, got 0"),
         (["--trials", "-2"], "trials must be an integer >= 1, got -2"),
-        (["--workers", "0"], "workers must be at least 1, got 0"),
-        (["--workers", "-1"], "workers must be at least 1, got -1"),
+        (["--workers", "0"], "workers must be an integer >= 1, got 0"),
+        (["--workers", "-1"], "workers must be an integer >= 1, got -1"),
         (["--seed", "-1"], r"seed must be an integer with 0 <= seed < 2\^63, got -1"),
         (["--scale", "papr"], r"scale must be one of quick, paper, got 'papr' \(did you mean 'paper'\?\)"),
         (["--out", "a-file"], "the output must be a folder, got the file a-file: choose another"),

@@ -1,4 +1,4 @@
-"""The runner: what is run and what is not, what becomes of errors, and a tally that agrees with the store."""
+"""The runner: what is run and what is not, what becomes of errors, and a summary that agrees with the store."""
 
 import io
 import re
@@ -53,9 +53,16 @@ def _values(path: Path) -> dict[tuple[str, int, int], float]:
 
 
 def test_all_trials_are_run_once_and_their_records_are_stored(path: Path, threads: Executor) -> None:
-    tally = run(trials.experiment(points=3, trials=4), path, threads)
-    assert (tally.asked, tally.before, tally.done, tally.failed, tally.died, tally.elsewhere) == (12, 0, 12, 0, 0, 0)
-    assert tally.complete
+    summary = run(trials.experiment(points=3, trials=4), path, threads)
+    assert (summary.planned, summary.stored, summary.done, summary.failed, summary.died, summary.elsewhere) == (
+        12,
+        0,
+        12,
+        0,
+        0,
+        0,
+    )
+    assert summary.complete
     expected = {("tiny", x, seed): trials.draw({"x": x}, seed)["value"] for x in range(3) for seed in range(4)}
     assert _values(path) == expected
     assert len(trials.stored(path)) == 12
@@ -77,9 +84,9 @@ def test_a_second_run_does_nothing(path: Path, threads: Executor) -> None:
     class Unused(Executor):
         pass
 
-    tally = run(asked, path, Unused())
-    assert (tally.before, tally.done, tally.elsewhere) == (8, 0, 0)
-    assert tally.complete
+    summary = run(asked, path, Unused())
+    assert (summary.stored, summary.done, summary.elsewhere) == (8, 0, 0)
+    assert summary.complete
     assert trials.stored(path) == before
 
 
@@ -87,43 +94,43 @@ def test_more_trials_later_add_only_the_new_ones_and_are_those_of_one_long_run(
     path: Path, tmp_path: Path, threads: Executor
 ) -> None:
     asked = trials.experiment()
-    run(asked, path, threads, scope=RunConfig(trials=2))
+    run(asked, path, threads, config=RunConfig(trials=2))
     with Store(path) as store:
-        tally = run(asked, store, threads, scope=RunConfig(trials=5))
-    assert (tally.before, tally.done) == (8, 12)
-    run(asked, tmp_path / "at-once.sqlite", threads, scope=RunConfig(trials=5))
+        summary = run(asked, store, threads, config=RunConfig(trials=5))
+    assert (summary.stored, summary.done) == (8, 12)
+    run(asked, tmp_path / "at-once.sqlite", threads, config=RunConfig(trials=5))
     assert trials.stored(path) == trials.stored(tmp_path / "at-once.sqlite")
 
 
 def test_scale_seed_and_version_decide_which_trials_there_are(path: Path, threads: Executor) -> None:
     asked = trials.experiment(points=2, trials=2)
     run(asked, path, threads)
-    tally = run(asked, path, threads, scope=RunConfig("paper", seed=1))
-    assert (tally.asked, tally.before, tally.done) == (8, 2, 6)  # seed 1 of two of the four points was there
+    summary = run(asked, path, threads, config=RunConfig("paper", seed=1))
+    assert (summary.planned, summary.stored, summary.done) == (8, 2, 6)  # seed 1 of two of the four points was there
     assert {(x, seed) for _, x, seed in _values(path)} == {(x, s) for x in range(4) for s in (1, 2)} | {(0, 0), (1, 0)}
     newer = trials.experiment(points=2, trials=2, version=2)
     assert run(newer, path, threads).done == 4
-    assert run(newer, path, threads).before == 4
+    assert run(newer, path, threads).stored == 4
 
 
 def test_experiments_that_are_needed_are_run_too_and_shared_ones_once(path: Path, threads: Executor) -> None:
     base = trials.experiment(name="base")
     first, second = (trials.experiment(name=name, needs=(base,)) for name in ("first", "second"))
-    tally = run([first, second], path, threads)
-    assert (tally.asked, tally.done) == (24, 24)
+    summary = run([first, second], path, threads)
+    assert (summary.planned, summary.done) == (24, 24)
     assert {name for name, _, _ in _values(path)} == {"base", "first", "second"}
-    assert run(base, path, threads).before == 8
+    assert run(base, path, threads).stored == 8
 
 
 def test_trials_go_out_in_random_order(path: Path) -> None:
     class Noting(ThreadPoolExecutor):
         def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-            order.append((args[1]["x"], args[2]))
+            order.append((args[1].parameters, args[1].seed))
             return super().submit(fn, *args, **kwargs)
 
     orders = []
     for name in ("one", "two"):
-        order: list[tuple[int, int]] = []
+        order: list[tuple[str, int]] = []
         with Noting(1) as pool:
             run(trials.experiment(points=6, trials=10), path.with_name(name), pool)
         orders.append(order)
@@ -164,51 +171,51 @@ def test_a_failing_trial_is_recorded_with_its_error_and_place_and_repeated_by_th
     flag = tmp_path / "flag"
     flag.touch()
     asked = trials.experiment(trials.flagged, points=3, flag=str(flag))
-    tally = run(asked, path, threads)
-    assert (tally.done, tally.failed, tally.died) == (2, 4, 0)
-    assert not tally.complete
-    assert len(tally.problems) == 4
-    for row in tally.problems:
+    summary = run(asked, path, threads)
+    assert (summary.done, summary.failed, summary.died) == (2, 4, 0)
+    assert not summary.complete
+    assert len(summary.problems) == 4
+    for row in summary.problems:
         assert row.state == FAILED
         assert row.record is None
         assert re.fullmatch(r"ValueError: no answer for [12] \(trials\.py:\d+\)", str(row.error))
         assert row.seconds is not None  # it failed in the trial, which took a time
     flag.unlink()
-    tally = run(asked, path, threads)
-    assert (tally.before, tally.done, tally.failed) == (2, 4, 0)
-    assert tally.complete
+    summary = run(asked, path, threads)
+    assert (summary.stored, summary.done, summary.failed) == (2, 4, 0)
+    assert summary.complete
     assert [row["state"] for row in trials.stored(path)].count(FAILED) == 4  # what happened stays
 
 
 def test_records_that_are_not_plain_fail(path: Path, threads: Executor) -> None:
-    tally = run(trials.experiment(trials.not_plain, points=5, trials=1), path, threads)
-    assert (tally.done, tally.failed) == (0, 5)
+    summary = run(trials.experiment(trials.not_plain, points=5, trials=1), path, threads)
+    assert (summary.done, summary.failed) == (0, 5)
     found = {row["x"]: row["error"] for row in trials.stored(path)}
-    said = ("float64 for 'value'", "finite numbers, got nan", "list for 'value'", "dictionary, got float", "for 7")
+    said = ("float64 for 'value'", "finite numbers, got nan", "complex for 'value.0'", "to_dict(), got float", "key 7")
     for x, words in enumerate(said):
         assert words in found[x]
         assert found[x].startswith("InputError: a record must ")
 
 
 def test_a_trial_that_exits_fails_and_does_not_end_the_run(path: Path, threads: Executor) -> None:
-    tally = run(trials.experiment(trials.leave, points=2, trials=1), path, threads)
-    assert tally.failed == 2
-    assert str(tally.problems[0].error).startswith("SystemExit: 3 (trials.py:")
+    summary = run(trials.experiment(trials.leave, points=2, trials=1), path, threads)
+    assert summary.failed == 2
+    assert str(summary.problems[0].error).startswith("SystemExit: 3 (trials.py:")
 
 
 def test_what_the_executor_itself_cannot_do_fails(path: Path) -> None:
     class Lossy(ThreadPoolExecutor):
         def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-            if args[1]["x"] != 1:
+            if args[1].parameters != '{"x": 1}':
                 return super().submit(fn, *args, **kwargs)
             lost: Future[Any] = Future()
             lost.set_exception(OSError("the way\nback is closed"))
             return lost
 
     with Lossy(2) as pool:
-        tally = run(trials.experiment(points=3, trials=1), path, pool)
-    assert (tally.done, tally.failed) == (2, 1)
-    assert tally.problems[0].error == "OSError: the way back is closed"
+        summary = run(trials.experiment(points=3, trials=1), path, pool)
+    assert (summary.done, summary.failed) == (2, 1)
+    assert summary.problems[0].error == "OSError: the way back is closed"
 
 
 @pytest.mark.parametrize("executor", [4, "tcp://127.0.0.1:8786", executors.dask("tcp://127.0.0.1:8786")])
@@ -219,7 +226,7 @@ def test_what_is_no_executor_is_refused(path: Path, executor: Any) -> None:
 
 @pytest.mark.parametrize("workers", [0, -1, 1.5, "2"])
 def test_a_number_of_workers_that_makes_no_sense_is_refused(workers: Any) -> None:
-    with pytest.raises(InputError, match=rf"^workers must be at least 1, got {workers}$"):
+    with pytest.raises(InputError, match=rf"^workers must be an integer >= 1, got {workers!r}$"):
         executors.local(workers)
 
 
@@ -249,7 +256,7 @@ def test_an_executor_that_is_shut_down_meanwhile_is_one_line_and_nothing_is_reco
 
 def test_a_place_that_goes_away_without_a_word_is_one_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A future whose outcome is lost on the way never ends."""
-    monkeypatch.setattr(runner, "_LISTEN", 0.01)
+    monkeypatch.setattr(runner, "POLL", 0.01)
     asked: list[int] = []
 
     class Silent(Immediate):
@@ -260,7 +267,7 @@ def test_a_place_that_goes_away_without_a_word_is_one_line(path: Path, monkeypat
         asked.append(trials.count(path))
         return len(asked) == 3
 
-    lost = executors.Backend("there", 1, lambda _: nullcontext(Silent(1)), gone=gone)
+    lost = executors.Backend("there", 1, lambda _: nullcontext(Silent(1)), disconnected=gone)
     said = r"^there takes no more trials \(the connection is lost\): run it again with a new one$"
     with pytest.raises(WordswayError, match=said):
         run(trials.experiment(trials=10), path, lost)
@@ -274,7 +281,7 @@ def test_a_place_that_takes_nothing_since_it_has_gone_is_one_line(path: Path) ->
             raise ValueError("closed")
 
     def place(gone: bool) -> executors.Backend:
-        return executors.Backend("there", 1, lambda _: nullcontext(Closed()), gone=lambda: gone)
+        return executors.Backend("there", 1, lambda _: nullcontext(Closed()), disconnected=lambda: gone)
 
     with pytest.raises(WordswayError, match=r"^there takes no more trials \(ValueError: closed\)"):
         run(trials.experiment(), path, place(True))
@@ -318,29 +325,29 @@ def test_an_interrupt_says_what_is_stored_and_keeps_what_has_ended(path: Path) -
     with pytest.raises(KeyboardInterrupt) as stopped:
         run(asked, path, Interrupted(50))
     assert str(stopped.value) == "interrupted: 7 of 40 trials are stored, run the same command again to go on"
-    tally = run(asked, path, Immediate(4))
-    assert (tally.before, tally.done) == (7, 33)
+    summary = run(asked, path, Immediate(4))
+    assert (summary.stored, summary.done) == (7, 33)
 
 
 def test_two_runs_on_one_store_share_the_trials(path: Path, tmp_path: Path, threads: Executor) -> None:
     asked = trials.experiment(trials.slow, trials=40)
-    tallies = []
+    summaries = []
     start = threading.Barrier(2)
 
     def one() -> None:
         start.wait()
         with ThreadPoolExecutor(2) as pool:
-            tallies.append(run(asked, path, pool))
+            summaries.append(run(asked, path, pool))
 
     both = [threading.Thread(target=one) for _ in range(2)]
     for thread in both:
         thread.start()
     for thread in both:
         thread.join()
-    assert len(tallies) == 2
-    assert sum(tally.done for tally in tallies) == 160
-    assert all(tally.complete for tally in tallies)
-    assert all(tally.elsewhere > 0 for tally in tallies)
+    assert len(summaries) == 2
+    assert sum(summary.done for summary in summaries) == 160
+    assert all(summary.complete for summary in summaries)
+    assert all(summary.elsewhere > 0 for summary in summaries)
     run(asked, tmp_path / "alone.sqlite", threads)
     assert trials.stored(path) == trials.stored(tmp_path / "alone.sqlite")
 

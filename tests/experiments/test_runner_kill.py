@@ -21,7 +21,7 @@ import pytest
 
 from experiments import trials
 from wordsway.errors import InputError, WordswayError
-from wordsway.experiments import executors, run, worker
+from wordsway.experiments import executors, run
 from wordsway.experiments.store import DIED, DONE, FAILED
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -80,9 +80,9 @@ def _assert_gone(processes: list[psutil.Process]) -> None:
 
 
 def test_a_trial_that_kills_its_worker_is_recorded_and_all_others_are_done(path: Path, tmp_path: Path) -> None:
-    tally = run(trials.experiment(trials.die, points=6, trials=1), path, executors.local(2))
-    assert (tally.done, tally.failed, tally.died, tally.complete) == (5, 0, 1, False)
-    (dead,) = tally.problems
+    summary = run(trials.experiment(trials.die, points=6, trials=1), path, executors.local(2))
+    assert (summary.done, summary.failed, summary.died, summary.complete) == (5, 0, 1, False)
+    (dead,) = summary.problems
     assert (dead.trial.parameters, dead.state, dead.record) == ('{"x": 3}', DIED, None)
     assert dead.error == "its worker process ended before it did: out of memory, or killed"
     done = [row for row in trials.stored(path) if row["state"] == DONE]
@@ -99,10 +99,10 @@ def test_a_worker_that_is_killed_from_outside_costs_no_trial(path: Path, tmp_pat
 
     killer = threading.Thread(target=kill)
     killer.start()
-    tally = run(asked, path, executors.local(2))
+    summary = run(asked, path, executors.local(2))
     killer.join()
-    assert (tally.done, tally.failed, tally.died, tally.problems) == (6, 0, 0, [])
-    assert tally.complete
+    assert (summary.done, summary.failed, summary.died, summary.problems) == (6, 0, 0, ())
+    assert summary.complete
     rows = trials.stored(path)
     assert [(row["blocked"], row["ignored"]) for row in rows] == [
         (True, True)
@@ -145,21 +145,21 @@ def test_a_function_that_workers_cannot_import_fails(path: Path, monkeypatch: py
 
     vanish.__module__, vanish.__qualname__ = trials.__name__, "vanish"
     monkeypatch.setattr(trials, "vanish", vanish, raising=False)  # here only: the workers' own copy has no such thing
-    tally = run(trials.experiment(vanish, points=1), path, executors.local(1))
-    assert (tally.failed, tally.died) == (2, 0)
-    assert "'vanish'" in str(tally.problems[0].error)
+    summary = run(trials.experiment(vanish, points=1), path, executors.local(1))
+    assert (summary.failed, summary.died) == (2, 0)
+    assert "'vanish'" in str(summary.problems[0].error)
     assert {row["state"] for row in trials.stored(path)} == {FAILED}
 
 
 def test_workers_that_cannot_start_are_one_line(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As those of a script that calls run() without a guard, which would call it again."""
-    monkeypatch.setattr(worker, "begin", partial(trials.stumble, str(tmp_path / "failed"), 99, "fail"))
+    monkeypatch.setattr(executors, "start_worker", partial(trials.stumble, str(tmp_path / "failed"), 99, "fail"))
     said = r"^worker processes end before their first trial: a script must call run"
     with pytest.raises(WordswayError, match=said):
         run(trials.experiment(), path, executors.local(1))
     assert len(list((tmp_path / "failed").iterdir())) == 1  # it will not be better the next time
-    monkeypatch.setattr(worker, "begin", partial(trials.stumble, str(tmp_path / "killed"), 99, "killed"))
-    monkeypatch.setattr(executors, "_STARTS", 2)
+    monkeypatch.setattr(executors, "start_worker", partial(trials.stumble, str(tmp_path / "killed"), 99, "killed"))
+    monkeypatch.setattr(executors, "MAX_STARTS", 2)
     with pytest.raises(WordswayError, match=said):
         run(trials.experiment(), path, executors.local(1))
     assert len(list((tmp_path / "killed").iterdir())) == 2
@@ -169,9 +169,9 @@ def test_workers_that_cannot_start_are_one_line(path: Path, tmp_path: Path, monk
 def test_workers_that_are_killed_as_they_start_are_started_again(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "begin", partial(trials.stumble, str(tmp_path / "marks"), 3, "killed"))
-    tally = run(trials.experiment(points=2), path, executors.local(1))
-    assert tally.complete
+    monkeypatch.setattr(executors, "start_worker", partial(trials.stumble, str(tmp_path / "marks"), 3, "killed"))
+    summary = run(trials.experiment(points=2), path, executors.local(1))
+    assert summary.complete
     assert len(list((tmp_path / "marks").iterdir())) == 3
 
 
@@ -194,8 +194,8 @@ def test_a_runner_that_is_killed_at_any_moment_loses_and_doubles_nothing(path: P
         before = trials.count(path)
     assert 0 < before < 240
     with ThreadPoolExecutor(8) as pool:
-        tally = run(trials.experiment(trials.slow, trials=60), path, pool)
-    assert (tally.before, tally.done) == (before, 240 - before)
+        summary = run(trials.experiment(trials.slow, trials=60), path, pool)
+    assert (summary.stored, summary.done) == (before, 240 - before)
     assert trials.stored(path) == _undisturbed(tmp_path / "undisturbed.sqlite", 4, 60)
 
 
@@ -226,8 +226,8 @@ def test_two_runners_on_one_store_do_every_trial_once_and_both_end(path: Path, t
             out, err = program.communicate(timeout=trials.PATIENCE)
             assert (program.returncode, err) == (0, "")
             found.append(json.loads(out))
-    assert sum(tally["done"] for tally in found) == 240
-    for tally in found:
-        assert tally["complete"]
-        assert tally["before"] + tally["done"] + tally["elsewhere"] == tally["asked"] == 240
+    assert sum(summary["done"] for summary in found) == 240
+    for summary in found:
+        assert summary["complete"]
+        assert summary["stored"] + summary["done"] + summary["elsewhere"] == summary["planned"] == 240
     assert trials.stored(path) == _undisturbed(tmp_path / "alone.sqlite", 4, 60)

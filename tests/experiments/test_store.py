@@ -82,6 +82,15 @@ def test_a_row_as_a_flat_dictionary() -> None:
     assert failed["error"] == "ValueError: no"
 
 
+def test_nested_values_of_a_record_have_dotted_names() -> None:
+    record = '{"losses": [0.5, {"last": 0.25}], "at": {"n": {"d": true}}, "none": [], "n": 2}'
+    made = row(trial(n=1), record=record).to_dict()
+    names = list(made)
+    values = {"losses.0": 0.5, "losses.1.last": 0.25, "at.n.d": True, "record_n": 2}
+    assert {name: made[name] for name in values} == values
+    assert names[names.index("state") + 1 : names.index("dtype")] == list(values)
+
+
 def test_names_that_the_store_uses_itself_are_kept_apart() -> None:
     asked = Trial("one", 1, '{"seed": 5, "n": 1}', 4)
     record = '{"error": 0.25, "seconds": 9, "state": "ok", "n": 2, "value": 3}'

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from wordsway.experiments import Estimate, Experiment, RunConfig, Store, TrialResult, Verdict, executors, run
-from wordsway.experiments.experiment import Parameters, Record, Table
+from wordsway.experiments.experiment import Parameters, Table
 from wordsway.maps.catalogue import MAPS
 from wordsway.sensitivity import response_sensitivity
 
@@ -32,42 +32,42 @@ PATIENCE = 120.0  # seconds: only what hangs takes so long
 # Trials
 
 
-def draw(parameters: Parameters, seed: int) -> Record:
+def draw(parameters: Parameters, seed: int) -> dict[str, Any]:
     """A number that depends on the point and the seed."""
     noise = np.random.default_rng([parameters["x"], seed]).standard_normal()
     return {"value": float(parameters["x"] + noise)}
 
 
-def slow(parameters: Parameters, seed: int) -> Record:
+def slow(parameters: Parameters, seed: int) -> dict[str, Any]:
     """The same, in 20 ms."""
     time.sleep(0.02)
     return draw(parameters, seed)
 
 
-def flagged(parameters: Parameters, seed: int) -> Record:
+def flagged(parameters: Parameters, seed: int) -> dict[str, Any]:
     """Fails as long as a file is there, unless x = 0."""
     if parameters["x"] and Path(parameters["flag"]).exists():
         raise ValueError(f"no answer\nfor {parameters['x']}")
     return draw(parameters, seed)
 
 
-def leave(parameters: Parameters, seed: int) -> Record:
+def leave(parameters: Parameters, seed: int) -> dict[str, Any]:
     sys.exit(3)
 
 
 def not_plain(parameters: Parameters, seed: int) -> Any:
     """Records that must be refused, one for each x."""
-    return ({"value": np.float64(1.0)}, {"value": float("nan")}, {"value": [1.0]}, 3.5, {7: 1.0})[parameters["x"]]
+    return ({"value": np.float64(1.0)}, {"value": float("nan")}, {"value": [1j]}, 3.5, {7: 1.0})[parameters["x"]]
 
 
-def die(parameters: Parameters, seed: int) -> Record:
+def die(parameters: Parameters, seed: int) -> dict[str, Any]:
     """Kills its own process for x = 3."""
     if parameters["x"] == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return slow(parameters, seed)
 
 
-def step_out(parameters: Parameters, seed: int) -> Record:
+def step_out(parameters: Parameters, seed: int) -> dict[str, Any]:
     """Ends its own process for x = 3, without a signal."""
     if parameters["x"] == 3:
         os._exit(7)
@@ -86,7 +86,7 @@ def stumble(folder: str, times: int, how: str, pipe: Any) -> None:
     raise RuntimeError("no start")
 
 
-def wait_to_be_killed(parameters: Parameters, seed: int) -> Record:
+def wait_to_be_killed(parameters: Parameters, seed: int) -> dict[str, Any]:
     """The first time that x = 3 runs it writes its process down, and waits; after that it is quick.
 
     It also says whether its process was started deaf to the keyboard.
@@ -101,7 +101,7 @@ def wait_to_be_killed(parameters: Parameters, seed: int) -> Record:
     return slow(parameters, seed) | {"blocked": blocked, "ignored": signal.getsignal(signal.SIGINT) == signal.SIG_IGN}
 
 
-def algebra(parameters: Parameters, seed: int) -> Record:
+def algebra(parameters: Parameters, seed: int) -> dict[str, Any]:
     """Linear algebra whose last bits depend on the number of threads, and how many it could have used."""
     import scipy.linalg
     from threadpoolctl import threadpool_info
@@ -156,8 +156,8 @@ def experiment(
     """An experiment on the points x = 0, 1, ...; what `more` holds and an experiment does not know is a parameter."""
     known = {key: more.pop(key) for key in ("version", "needs", "estimate", "claims") if key in more}
 
-    def grid(scope: RunConfig) -> list[Parameters]:
-        return [{"x": x, **more} for x in range(points if scope.scale == "quick" else 2 * points)]
+    def grid(config: RunConfig) -> list[Parameters]:
+        return [{"x": x, **more} for x in range(points if config.scale == "quick" else 2 * points)]
 
     options: dict[str, Any] = {"claims": claims, "estimate": lambda parameters: Estimate(0.02, 10**8)}
     return Experiment(
@@ -174,11 +174,11 @@ def experiment(
 
 
 def main(what: str, *arguments: str) -> None:
-    """`run STORE TRIALS WORKERS` runs slow trials and prints the tally; `command ...` is the command line on them."""
+    """`run STORE TRIALS WORKERS` runs slow trials and prints the summary; `command ...` is the command line on them."""
     if what == "run":
         store, trials, workers = arguments
-        tally = run(experiment(slow, trials=int(trials)), store, executors.local(int(workers)))
-        print(json.dumps({name: getattr(tally, name) for name in ("asked", "before", "done", "elsewhere", "complete")}))
+        summary = run(experiment(slow, trials=int(trials)), store, executors.local(int(workers)))
+        print(json.dumps(summary.to_dict()))
         return
     from wordsway import cli, figures
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from experiments.made import record_of
 from matplotlib.figure import Figure
 
 from wordsway.experiments.experiment import RunConfig, TrialResult, canonical_record
@@ -65,14 +66,14 @@ def test_the_layers_have_norm_one(seed: int) -> None:
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_trial_is_what_the_library_gives_for_the_same_seed(masked: bool) -> None:
     parameters = {"d": 3, "points": 3, "masked": masked, "R": 1.2}
-    record = FIGURE.trial(parameters, 4)
+    record = record_of(FIGURE, parameters, 4)
     layer = meanfield.layer(3, 4)
     found = mean_field_lipschitz(layer, 1.2, 3, 4, masked=masked)
     assert (record["lipschitz"], record["lower"], record["two_point"]) == (found.value, found.lower, found.two_point)
     assert record["upper"] == pytest.approx(upper_bound(*_matrices(layer), 1.2), rel=1e-12)
     assert record["status"] == "converged"
     assert canonical_record(record)
-    assert record == FIGURE.trial(parameters, 4)
+    assert record == record_of(FIGURE, parameters, 4)
 
 
 # Tables and claims

@@ -124,8 +124,8 @@ def test_a_model_takes_the_place_of_the_data(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_second_plot_of_figure_3_needs_the_first() -> None:
     figure = all_figures()["fig3-relu"]
-    assert list(figure.family()) == ["fig3-raf", "fig3-relu"]
-    assert len(figure.asked(RunConfig())) == 2 * len(all_figures()["fig3-raf"].asked(RunConfig()))
+    assert list(figure.with_needs()) == ["fig3-raf", "fig3-relu"]
+    assert len(figure.planned(RunConfig())) == 2 * len(all_figures()["fig3-raf"].planned(RunConfig()))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from experiments.made import record_of
 
 from wordsway import feature_robustness, gaussian_context
 from wordsway.data import image_samples
@@ -109,8 +110,8 @@ def test_eigenvalue_claims() -> None:
 
 
 def test_an_eigenvalue_trial() -> None:
-    few = LAMBDA.trial({"data": "gaussian", "samples": 30, "width": 5}, 0)
-    many = LAMBDA.trial({"data": "digits", "samples": 30, "width": 30}, 0)
+    few = record_of(LAMBDA, {"data": "gaussian", "samples": 30, "width": 5}, 0)
+    many = record_of(LAMBDA, {"data": "digits", "samples": 30, "width": 30}, 0)
     assert (few["status"], many["status"]) == ("singular", "regular")
     assert 0 <= few["share"] < 1e-10 < many["share"] < 1
 
@@ -120,7 +121,7 @@ def test_an_eigenvalue_trial() -> None:
 
 def test_a_flow_trial_stays_below_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ntk_flow, "SAMPLES", 5)
-    record = FLOW.trial({"width": 20}, 1)
+    record = record_of(FLOW, {"width": 20}, 1)
     assert [record[f"{name} 0"] for name in ("actual", "linear", "bound")] == pytest.approx([1, 1, 1])
     assert record["bound 2"] == pytest.approx(math.exp(-1))
     assert record["linear 1"] < record["bound 1"]
@@ -154,10 +155,10 @@ def test_loss_claims_can_fail() -> None:
 
 
 def test_a_loss_trial() -> None:
-    record = LOSS.trial({"samples": 10, "width": 6, "steps": 1500}, 0)
+    record = record_of(LOSS, {"samples": 10, "width": 6, "steps": 1500}, 0)
     assert record["parameters"] == 3 * 36 + 6
     assert record["loss"] < ntk_loss._FITTED
-    assert LOSS.trial({"samples": 40, "width": 2, "steps": 200}, 0)["loss"] > 0.1
+    assert record_of(LOSS, {"samples": 40, "width": 2, "steps": 200}, 0)["loss"] > 0.1
 
 
 # All of them

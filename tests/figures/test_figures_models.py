@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from experiments.made import record_of
 
-from wordsway.experiments.experiment import Record, RunConfig, TrialResult
+from wordsway.experiments.experiment import RunConfig, TrialResult
 from wordsway.figures import _models as shared
 from wordsway.figures import all_figures, fig1, fig3_layers, fig3_scores
 from wordsway.figures._style import render
@@ -41,12 +42,12 @@ def test_the_text_has_about_two_hundred_tokens() -> None:
 
 
 def _first(looks: tuple[float, float], moved: float) -> list[TrialResult]:
-    record: Record = {"part": "scores"}
+    record: dict[str, Any] = {"part": "scores"}
     for number, last in enumerate(looks):
         scores = torch.full((4, 4), 0.2)
         scores[:3, 3] = last
         record |= shared.flat(str(number), fig1.SENTENCES[number].split(), scores)
-    answers: Record = {"part": "prompts", "total_variation": moved, "divergence": moved}
+    answers: dict[str, Any] = {"part": "prompts", "total_variation": moved, "divergence": moved}
     answers |= {f"{kind} {answer}": 0.3 for kind in fig1.KINDS for answer in fig1.ANSWERS}
     return [
         TrialResult("fig1", {"part": "scores", "model": "minilm"}, 0, record),
@@ -66,11 +67,11 @@ def test_claims_of_figure_1() -> None:
 
 
 def test_a_trial_of_figure_1_on_the_offline_models() -> None:
-    scores = FIG1.trial({"part": "scores", "model": "minilm"}, 0)
+    scores = record_of(FIG1, {"part": "scores", "model": "minilm"}, 0)
     words, values = shared.matrix("1", scores)
     assert words == fig1.SENTENCES[1].split()
     assert all(0 < value < 1 for row in values for value in row)
-    assert FIG1.trial({"part": "prompts", "model": "minilm"}, 0) == {"part": "none"}
+    assert record_of(FIG1, {"part": "prompts", "model": "minilm"}, 0) == {"part": "none"}
     assert FIG1.table([TrialResult("fig1", {"part": "prompts", "model": "minilm"}, 0, {"part": "none"})]) == []
 
 
@@ -78,7 +79,7 @@ def test_a_trial_of_figure_1_on_the_offline_models() -> None:
 
 
 def _layers(attracting: float, worst: float | None = None) -> list[TrialResult]:
-    record: Record = {"layers": 3, "tokens": 200, "word": "word", "norm": 1.0}
+    record: dict[str, Any] = {"layers": 3, "tokens": 200, "word": "word", "norm": 1.0}
     for layer in range(4):
         high = worst if worst is not None and layer == 2 else attracting
         record |= {f"attracting {layer}": high, f"noise {layer}": 0.1, f"deviation {layer}": 0.01}
@@ -95,7 +96,7 @@ def test_claims_of_the_layers() -> None:
 
 
 def _scores(after: float) -> list[TrialResult]:
-    record: Record = {"word": "c", "first": 2, "last": 2, "norm": 1.0}
+    record: dict[str, Any] = {"word": "c", "first": 2, "last": 2, "norm": 1.0}
     for when, value in (("before", 0.1), ("after", after)):
         scores = torch.full((4, 4), 0.3)
         scores[:, 2] = value
@@ -120,12 +121,12 @@ def test_claims_of_the_scores() -> None:
 
 
 def test_trials_of_figure_3_on_the_offline_encoder(tmp_path: Path) -> None:
-    record = LAYERS.trial({"model": "minilm", "draws": 2}, 0)
+    record = record_of(LAYERS, {"model": "minilm", "draws": 2}, 0)
     assert record["layers"] == 6
     assert record["attracting 0"] == pytest.approx(record["noise 0"], rel=1e-4)
     assert LAYERS.claims(LAYERS.table([TrialResult("fig3-layers", {"model": "minilm", "draws": 2}, 0, record)]))[
         0
     ].holds
-    found = SCORES.trial({"model": "minilm"}, 0)
+    found = record_of(SCORES, {"model": "minilm"}, 0)
     assert (found["word"], found["first"]) == ("of", fig3_scores.TOKEN)
     assert SCORES.claims(SCORES.table([TrialResult("fig3-scores", {"model": "minilm"}, 0, found)]))[0].holds

@@ -16,10 +16,11 @@ from report.documents import Document, frames
 
 from wordsway.errors import MissingExtra
 from wordsway.experiments.experiment import Experiment, RunConfig, Table, Trial, canonical, canonical_record
+from wordsway.experiments.results import figure_result
 from wordsway.experiments.store import Store
 from wordsway.figures import all_figures
 from wordsway.figures._style import render, style
-from wordsway.report.results import answer, write_figure, write_page
+from wordsway.report.results import write_figure, write_page
 
 MAPS = {"fig2-rf": "rf", "fig2-drf": "drf", "fig3-raf": "raf", "fig3-relu": "relu-raf"}
 SCOPE = RunConfig(trials=2)
@@ -44,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for one in measured(figure, obeyed, SCOPE):
                 trial = Trial(one.experiment, figure.version, canonical(one.parameters), one.seed)
                 store.add(row(trial, record=canonical_record(one.record)))
-            write_figure(answer(figure, SCOPE, store), made)
+            write_figure(figure_result(figure, SCOPE, store), made)
     write_page(made, NAMES)
     assert dict(mpl.rcParams) == before
     pyplot = sys.modules.get("matplotlib.pyplot")

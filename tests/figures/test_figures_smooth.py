@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from experiments.made import record_of
 
 from wordsway import load, local_lipschitz
 from wordsway.experiments.experiment import Experiment, RunConfig, TrialResult
@@ -53,7 +54,7 @@ def test_a_model_of_ones_own_takes_the_place_of_all_blocks() -> None:
 
 
 def test_a_trial_is_the_constant_on_a_review() -> None:
-    record = REAL.trial({"model": "minilm", "layer": 2, "causal": True, "n": 9}, 3)
+    record = record_of(REAL, {"model": "minilm", "layer": 2, "causal": True, "n": 9}, 3)
     model = load("minilm")
     context = model.layer_inputs(model.review_tokens(1, 9, seed=3), 2)[0].double()
     assert record["lipschitz"] == local_lipschitz(model.attention(2, causal=True), context, seed=3).value
@@ -61,7 +62,7 @@ def test_a_trial_is_the_constant_on_a_review() -> None:
 
 
 def test_an_adversarial_trial_lies_below_its_bound_and_uses_one_direction_for_all_lengths() -> None:
-    records = [WORST.trial({"model": "minilm", "layer": 2, "causal": False, "n": n}, 0) for n in (16, 64)]
+    records = [record_of(WORST, {"model": "minilm", "layer": 2, "causal": False, "n": n}, 0) for n in (16, 64)]
     assert len({(record["head"], record["kind"]) for record in records}) == 1
     assert all(record["lipschitz"] < record["upper"] for record in records)
     assert math.log(records[1]["lipschitz"] / records[0]["lipschitz"], 4) == pytest.approx(0.5, abs=0.05)
@@ -107,10 +108,10 @@ def test_nothing_is_claimed_of_no_trials(figure: Experiment) -> None:
 
 
 def test_a_trial_of_the_bounds_holds_them_all() -> None:
-    record = BOUNDS.trial({"panel": bounds.HEAD, "n": 6, "steps": 10}, 0)
+    record = record_of(BOUNDS, {"panel": bounds.HEAD, "n": 6, "steps": 10}, 0)
     assert record["first_word"] <= record["adversarial"] <= record["climbed"] <= record["covariance"]
     assert record["typical"] <= record["covariance"] <= record["discrete"]
-    layer = BOUNDS.trial({"panel": "minilm, layer 3", "model": "minilm", "n": 4, "steps": 1}, 0)
+    layer = record_of(BOUNDS, {"panel": "minilm, layer 3", "model": "minilm", "n": 4, "steps": 1}, 0)
     assert layer["adversarial_bound"] is None
     assert layer["typical"] <= layer["covariance"]
 

@@ -15,11 +15,10 @@ from experiments.made import experiment, row, trial
 from report.documents import Document
 from wordsway.experiments.claims import above
 from wordsway.experiments.experiment import Experiment, RunConfig, Verdict
+from wordsway.experiments.results import FigureResult, figure_result
 from wordsway.experiments.store import DIED, FAILED, Store
 from wordsway.report import results as report
 from wordsway.report.results import (
-    FigureResult,
-    answer,
     command,
     table_as_csv,
     write_figure,
@@ -52,10 +51,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "render", render)
 
 
-def fill(store: Store, *experiments: Experiment, scope: RunConfig | None = None) -> None:
+def fill(store: Store, *experiments: Experiment, config: RunConfig | None = None) -> None:
     """Finish every trial, with its n as the value."""
     for one in experiments:
-        for asked in one.asked(scope or RunConfig()):
+        for asked in one.planned(config or RunConfig()):
             store.add(row(asked, value=float(json.loads(asked.parameters)["n"])))
 
 
@@ -68,8 +67,8 @@ def _summary(folder: Path, name: str) -> Any:
 
 def test_an_answer_counts_what_is_finished_missing_and_failed(store: Store) -> None:
     one = experiment()
-    nothing = answer(one, RunConfig(), store)
-    assert (nothing.asked, nothing.finished, nothing.problems, nothing.table, nothing.holds) == (4, 0, 0, [], None)
+    nothing = figure_result(one, RunConfig(), store)
+    assert (nothing.planned, nothing.finished, nothing.problems, nothing.table, nothing.holds) == (4, 0, 0, [], None)
     store.add(row(trial(0, n=1), value=5.0))
     store.add(row(trial(1, n=1), FAILED))
     store.add(row(trial(1, n=1), DIED))
@@ -77,8 +76,8 @@ def test_an_answer_counts_what_is_finished_missing_and_failed(store: Store) -> N
     store.add(row(trial(0, n=2), value=6.0))
     store.add(row(trial(9, n=2), FAILED))  # not asked for
     store.add(row(trial(1, version=2, n=2), FAILED))  # of another version
-    found = answer(one, RunConfig(), store)
-    assert (found.asked, found.finished, found.problems) == (4, 2, 1)
+    found = figure_result(one, RunConfig(), store)
+    assert (found.planned, found.finished, found.problems) == (4, 2, 1)
     assert found.table == [{"n": 1, "seed": 0, "value": 5.0}, {"n": 2, "seed": 0, "value": 6.0}]
     assert found.verdicts == [Verdict("every value exceeds 0", "5.000 at least", True)]
     assert found.holds is True
@@ -92,11 +91,11 @@ def test_an_answer_counts_the_trials_of_needed_figures_too(store: Store) -> None
     store.add(row(trial(1, "base", n=1), FAILED))
     store.add(row(trial(0, "top", n=1), DIED))
     store.add(row(trial(0, "other", n=1), FAILED))
-    found = answer(top, RunConfig(), store)
-    assert (found.asked, found.finished, found.problems) == (8, 1, 2)
+    found = figure_result(top, RunConfig(), store)
+    assert (found.planned, found.finished, found.problems) == (8, 1, 2)
     fill(store, top)
-    found = answer(top, RunConfig(), store)
-    assert (found.asked, found.finished, found.problems) == (8, 8, 0)
+    found = figure_result(top, RunConfig(), store)
+    assert (found.planned, found.finished, found.problems) == (8, 8, 0)
     assert [len(one) for one in (found.table, found.verdicts)] == [8, 1]
 
 
@@ -112,12 +111,12 @@ def test_one_failure_decides_and_one_doubt_leaves_it_open(
 
 
 def test_verdicts_of_an_answer_are_those_of_its_table(store: Store) -> None:
-    """Nothing is remembered: another scope gives another answer from the same store."""
+    """Nothing is remembered: another configuration gives another result from the same store."""
     one = experiment(claims=lambda table: [above("c", table, 1.5, "value")])
     fill(store, one)
-    assert answer(one, RunConfig(), store).holds is False
-    only = replace(one, grid=lambda scope: [{"n": 2}])
-    assert answer(only, RunConfig(), store).holds is True
+    assert figure_result(one, RunConfig(), store).holds is False
+    only = replace(one, grid=lambda config: [{"n": 2}])
+    assert figure_result(only, RunConfig(), store).holds is True
 
 
 # Files
@@ -126,7 +125,7 @@ def test_verdicts_of_an_answer_are_those_of_its_table(store: Store) -> None:
 def test_the_files_of_a_figure(store: Store, folder: Path) -> None:
     """With a real picture."""
     fill(store, experiment())
-    paths = write_figure(answer(experiment(), RunConfig(), store), folder)
+    paths = write_figure(figure_result(experiment(), RunConfig(), store), folder)
     assert [path.name for path in paths] == ["one.csv", "one.svg", "one-dark.svg", "one.png", "one.json"]
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in paths)
     assert (folder / "one.csv").read_text() == "n,seed,value\n1,0,1.0\n1,1,1.0\n2,0,2.0\n2,1,2.0\n"
@@ -138,8 +137,8 @@ def test_the_files_of_a_figure(store: Store, folder: Path) -> None:
 @pytest.mark.usefixtures("quick")
 def test_the_summary_of_a_figure(store: Store, folder: Path) -> None:
     fill(store, experiment())
-    scope = RunConfig(seed=1, trials=3)
-    write_figure(answer(experiment(), scope, store), folder)
+    config = RunConfig(seed=1, trials=3)
+    write_figure(figure_result(experiment(), config, store), folder)
     summary = _summary(folder, "one")
     written = summary["facts"].pop("written")
     assert written.endswith("+00:00")
@@ -164,7 +163,7 @@ def test_the_summary_of_a_figure(store: Store, folder: Path) -> None:
 
 
 def test_a_figure_without_trials_has_no_picture(store: Store, folder: Path) -> None:
-    paths = write_figure(answer(experiment(), RunConfig(), store), folder)
+    paths = write_figure(figure_result(experiment(), RunConfig(), store), folder)
     assert [path.name for path in paths] == ["one.csv", "one.json"]
     assert (folder / "one.csv").read_bytes() == b""
     text = write_page(folder).read_text(encoding="utf-8")
@@ -179,7 +178,7 @@ def test_the_command_of_a_figure() -> None:
         command(one, RunConfig("paper", "org/model", 4, 9))
         == "wordsway reproduce one --scale paper --trials 4 --seed 9"
     )
-    other = experiment(grid=lambda scope: [{"n": 1, "model": scope.model}])
+    other = experiment(grid=lambda config: [{"n": 1, "model": config.model}])
     assert command(other, RunConfig("paper", "org/model", 4, 9)) == (
         "wordsway reproduce one --scale paper --model org/model --trials 4 --seed 9"
     )
@@ -206,7 +205,7 @@ def test_the_page_has_every_figure_in_the_order_asked_for(store: Store, folder: 
     ones = [experiment("also"), low, open_]
     for one in ones:
         fill(store, one)
-        write_figure(answer(one, RunConfig(), store), folder)
+        write_figure(figure_result(one, RunConfig(), store), folder)
     path = write_page(folder, ["low", "missing", "also"])
     assert path == folder / "index.html"
     text = path.read_text(encoding="utf-8")
@@ -227,10 +226,10 @@ def test_the_page_has_every_figure_in_the_order_asked_for(store: Store, folder: 
 def test_missing_and_failed_trials_are_noted(store: Store, folder: Path) -> None:
     store.add(row(trial(0, n=1)))
     store.add(row(trial(1, n=1), FAILED))
-    write_figure(answer(experiment(), RunConfig(), store), folder)
+    write_figure(figure_result(experiment(), RunConfig(), store), folder)
     assert "3 of 4 trials are missing; 1 of them failed" in write_page(folder).read_text(encoding="utf-8")
     fill(store, experiment())
-    write_figure(answer(experiment(), RunConfig(), store), folder)
+    write_figure(figure_result(experiment(), RunConfig(), store), folder)
     assert "<strong>Note:</strong>" not in write_page(folder).read_text(encoding="utf-8")
 
 
@@ -241,13 +240,13 @@ def test_texts_with_special_characters(store: Store, folder: Path) -> None:
         title=evil, about=evil, claims=lambda table: [Verdict(evil, evil, False)], table=lambda found: [{evil: evil}]
     )
     fill(store, experiment())
-    scope = RunConfig(model=evil)
-    write_figure(answer(one, scope, store), folder)
+    config = RunConfig(model=evil)
+    write_figure(figure_result(one, config, store), folder)
     text = write_page(folder).read_text(encoding="utf-8")
     document = Document(text)
     assert document.all("script") == []
     assert document.texts.count(evil) >= 6
-    assert html.escape(command(one, scope)) in text
+    assert html.escape(command(one, config)) in text
     assert document.all("img")[0]["alt"] == f"{evil}: {evil}"
     assert _summary(folder, "one")["title"] == evil
 
@@ -255,8 +254,8 @@ def test_texts_with_special_characters(store: Store, folder: Path) -> None:
 @pytest.mark.usefixtures("quick")
 def test_older_pictures_are_not_offered_for_a_figure_without_trials(store: Store, folder: Path) -> None:
     fill(store, experiment())
-    write_figure(answer(experiment(), RunConfig(), store), folder)
-    write_figure(answer(experiment(version=2), RunConfig(), store), folder)
+    write_figure(figure_result(experiment(), RunConfig(), store), folder)
+    write_figure(figure_result(experiment(version=2), RunConfig(), store), folder)
     document = Document(write_page(folder).read_text(encoding="utf-8"))
     assert document.all("img") == []
     assert [value for value in document.values("href") if value[0] == "."] == ["./one.csv"]
@@ -265,7 +264,7 @@ def test_older_pictures_are_not_offered_for_a_figure_without_trials(store: Store
 @pytest.mark.usefixtures("quick")
 def test_a_missing_picture_leaves_the_rest(store: Store, folder: Path) -> None:
     fill(store, experiment())
-    write_figure(answer(experiment(), RunConfig(), store), folder)
+    write_figure(figure_result(experiment(), RunConfig(), store), folder)
     (folder / "one-dark.svg").unlink()
     document = Document(write_page(folder).read_text(encoding="utf-8"))
     assert document.all("img") == []
@@ -296,7 +295,7 @@ def _broken(summary: dict[str, Any]) -> dict[str, str]:
 @pytest.mark.usefixtures("quick")
 def test_other_and_broken_files_in_the_folder_are_ignored(store: Store, folder: Path) -> None:
     fill(store, experiment())
-    write_figure(answer(experiment(), RunConfig(), store), folder)
+    write_figure(figure_result(experiment(), RunConfig(), store), folder)
     for name, content in _broken(_summary(folder, "one")).items():
         (folder / f"{name}.json").write_text(content)
         document = Document(write_page(folder).read_text(encoding="utf-8"))

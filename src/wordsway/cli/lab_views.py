@@ -15,12 +15,11 @@ from wordsway import report
 from wordsway.errors import InputError, nearest
 from wordsway.experiments.executors import Backend
 from wordsway.experiments.experiment import SCALES, VERDICTS, RunConfig
-from wordsway.experiments.plan import Plan
-from wordsway.experiments.runner import RunSummary
+from wordsway.experiments.results import FigureResult
+from wordsway.experiments.runner import Plan, RunSummary
 from wordsway.experiments.store import DONE, STATES, Row, Store
 from wordsway.figures import all_figures
 from wordsway.memory import human
-from wordsway.report.results import FigureResult
 
 _COLOURS = {True: "green", False: "bold red", None: "yellow"}
 _LISTED = 20  # problems that are listed; the rest is counted
@@ -43,7 +42,7 @@ def duration(seconds: float) -> str:
 
 def plan_line(plan: Plan, place: Backend) -> str:
     """One line before a run: how much there is to do, and where."""
-    asked, missing = len(plan.asked), len(plan.missing)
+    asked, missing = len(plan.trials), len(plan.missing)
     if not missing:
         return f"all {asked} trials are stored: nothing to run"
     stored = f", {asked - missing} of them stored" if missing < asked else ""
@@ -70,8 +69,8 @@ def print_plan(plan: Plan, workers: int, as_json: bool) -> None:
     rows = [
         {
             "experiment": part.experiment.name,
-            "trials": len(part.asked),
-            "stored": len(part.asked) - len(part.missing),
+            "trials": len(part.trials),
+            "stored": len(part.trials) - len(part.missing),
             "to_run": len(part.missing),
             "seconds": None if part.estimate is None else round(part.estimate.seconds, 1),
             "bytes": None if part.estimate is None else part.estimate.memory,
@@ -103,17 +102,7 @@ def print_answers(answers: Sequence[FigureResult], tally: RunSummary, page: Path
     """The verdict of each figure, and where the page is."""
     if as_json:
         for found in answers:
-            line = {
-                "figure": found.experiment.name,
-                "scale": found.scope.scale,
-                "holds": found.holds,
-                "claims": [verdict.to_dict() for verdict in found.verdicts],
-                "trials": found.asked,
-                "finished": found.finished,
-                "failed": found.problems,
-                "page": str(page),
-            }
-            print(json.dumps(line, ensure_ascii=False), flush=True)
+            print(json.dumps({**found.to_dict(), "page": str(page)}, ensure_ascii=False), flush=True)
         return
     console = _console()
     for found in answers:
@@ -127,7 +116,7 @@ def print_answers(answers: Sequence[FigureResult], tally: RunSummary, page: Path
         console.print(lines)
     _print_problems(console, tally.problems, f"see wordsway results show --out {page.parent}")
     console.print()
-    console.print(Text(f"{tally.done} trials run, {tally.before + tally.elsewhere} were stored; the page is {page}"))
+    console.print(Text(f"{tally.done} trials run, {tally.stored + tally.elsewhere} were stored; the page is {page}"))
 
 
 def trouble(answers: Sequence[FigureResult], tally: RunSummary) -> str | None:
@@ -135,7 +124,7 @@ def trouble(answers: Sequence[FigureResult], tally: RunSummary) -> str | None:
     parts = []
     if tally.failed or tally.died:
         count = tally.failed + tally.died
-        parts.append(f"{count} of {tally.asked} trials failed: run the same command again to repeat only those")
+        parts.append(f"{count} of {tally.planned} trials failed: run the same command again to repeat only those")
     if wrong := [found.experiment.name for found in answers if found.holds is False]:
         parts.append(f"claims that do not hold: {', '.join(wrong)}")
     if unclear := [found.experiment.name for found in answers if found.holds is None]:
@@ -147,7 +136,7 @@ def print_figures(as_json: bool) -> None:
     """The figures there are."""
     table = report.plain_table(("figure", "what it shows", *SCALES), right=(2, 3))
     for figure in all_figures().values():
-        counts = {scale: len(figure.asked(RunConfig(scale))) for scale in SCALES}
+        counts = {scale: len(figure.planned(RunConfig(scale))) for scale in SCALES}
         table.add_row(figure.name, figure.title, *(str(counts[scale]) for scale in SCALES))
         if as_json:
             row = {"name": figure.name, "title": figure.title, "about": figure.about, "trials": counts}

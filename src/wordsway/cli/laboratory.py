@@ -61,12 +61,12 @@ def reproduce(
     from wordsway.cli import lab_views as views
     from wordsway.experiments import executors
     from wordsway.experiments.experiment import RunConfig
-    from wordsway.experiments.plan import make_plan
-    from wordsway.experiments.runner import carry_out
+    from wordsway.experiments.results import figure_result
+    from wordsway.experiments.runner import make_plan, run_plan
     from wordsway.experiments.store import Store
     from wordsway.figures import all_figures, figures_named
     from wordsway.figures._style import style
-    from wordsway.report.results import STORE, answer, check_folder, uses_model, write_figure, write_page
+    from wordsway.report.results import STORE, check_folder, uses_model, write_figure, write_page
 
     chosen = figures_named(names or ())
     scope = RunConfig(scale, model, trials, seed)
@@ -92,8 +92,8 @@ def reproduce(
         store = stack.enter_context(Store(folder / STORE))
         plan = make_plan(chosen, scope, store)
         print(views.plan_line(plan, place), file=sys.stderr)
-        tally = carry_out(plan, store, place, progress=True)
-        answers = [answer(figure, scope, store) for figure in chosen]
+        tally = run_plan(plan, store, place, progress=True)
+        answers = [figure_result(figure, scope, store) for figure in chosen]
         for found in answers:
             write_figure(found, folder)
         page = write_page(folder, list(all_figures()))

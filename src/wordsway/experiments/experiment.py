@@ -1,4 +1,4 @@
-"""What an experiment is: a pure trial, a grid at two scales, a table, claims about it and a picture of it."""
+"""Experiments: a pure trial function, a grid at two scales, a table of its results, claims about it and a plot."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from wordsway.checks import check_size
-from wordsway.errors import InputError, nearest
+from wordsway.checks import check_choice, check_size
+from wordsway.errors import InputError
+from wordsway.memory import ResourceUsage
+from wordsway.records import Record
 from wordsway.seeds import check_seed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Parameters: TypeAlias = Mapping[str, Any]  # plain values: text, numbers, true or false
-Record: TypeAlias = dict[str, Any]
-Table: TypeAlias = list[dict[str, Any]]  # tidy: one row a point, the same keys in all of them
+Parameters: TypeAlias = Mapping[str, Any]  # plain values: text, numbers, true, false, None
+TrialRecord: TypeAlias = Mapping[str, Any] | Record
+Table: TypeAlias = list[dict[str, Any]]  # tidy: one row per point, the same keys in every row
 
 SCALES = ("quick", "paper")
 VERDICTS = {True: "holds", False: "does not hold", None: "cannot tell"}
@@ -33,9 +35,9 @@ class RunConfig:
     ----------
     scale : {"quick", "paper"}
     model : str or None
-        A model whose embeddings make the contexts, in place of the experiment's own data.
+        A model whose embeddings make the contexts; default: the experiment's own data.
     trials : int or None
-        Trials for each point of the grid, in place of the experiment's own number.
+        Trials per point of the grid; default: the experiment's own number.
     seed : int
         Seed of the first trial; trial k has seed + k.
     """
@@ -46,9 +48,7 @@ class RunConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.scale not in SCALES:
-            known = ", ".join(SCALES)
-            raise InputError(f"scale must be one of {known}, got {self.scale!r}{nearest(self.scale, SCALES)}")
+        check_choice("scale", self.scale, SCALES)
         if self.trials is not None:
             check_size(self.trials, "trials")
         check_seed(self.seed)
@@ -56,7 +56,7 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one trial takes on one core: seconds, and bytes of its whole process."""
+    """Cost of one trial on one core: seconds, and bytes of its whole process."""
 
     seconds: float
     memory: int
@@ -78,33 +78,41 @@ class Verdict:
         return {"claim": self.claim, "measured": self.measured, "holds": self.holds}
 
 
+def overall(verdicts: Iterable[Verdict]) -> bool | None:
+    """Return False if any claim does not hold, else None if any cannot be judged or there is none, else True."""
+    outcomes = {verdict.holds for verdict in verdicts}
+    if False in outcomes:
+        return False
+    return None if None in outcomes or not outcomes else True
+
+
 @dataclass(frozen=True)
 class Trial:
-    """One trial as it was asked for: what identifies its row in the store."""
+    """One trial of a plan: what identifies its row in the store."""
 
     experiment: str
     version: int
-    parameters: str  # canonical, see `canonical`
+    parameters: str  # JSON, see `canonical`
     seed: int
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """One finished trial as the data function sees it."""
+    """One finished trial, as an experiment's table function reads it."""
 
     experiment: str
     parameters: dict[str, Any]
     seed: int
-    record: Record
+    record: dict[str, Any]
 
     def __getitem__(self, name: str) -> Any:
-        """A parameter or an entry of the record."""
+        """Return a parameter or an entry of the record."""
         return self.parameters[name] if name in self.parameters else self.record[name]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A question to be answered by many trials.
+    """A question that many trials answer.
 
     Attributes
     ----------
@@ -114,21 +122,22 @@ class Experiment:
         One line, and a sentence or two for the report.
     trial : callable
         (parameters, seed) -> record. A pure function at the top level of a module: the same numbers every time, in
-        any process. The record is a flat dictionary of plain, finite values.
+        any process. The record is a dictionary of plain finite values, lists and dictionaries of them, and records of
+        measurements, or one such record itself.
     grid : callable
-        RunConfig -> the parameters of each point.
+        RunConfig -> the parameters of each point, which are plain values.
     trials : mapping
-        Trials for each point at each scale.
+        Trials per point at each scale.
     table : callable
-        Finished trials -> the rows that are drawn. It must do with any part of them, also with none.
+        Finished trials -> the rows that are drawn. Any part of the trials may be missing, also all of them.
     claims : callable
         Table -> verdicts.
     plot : callable
         (table, matplotlib figure) -> None; draws, computes nothing.
     estimate : callable, optional
-        Parameters -> what one trial takes.
+        Parameters -> the cost of one trial.
     version : int
-        Raise it when the trial's numbers change: old rows then stay in the store and count no more.
+        Raise it when the trial's record changes: old rows stay in the store and are no longer used.
     needs : tuple of Experiment
         Others whose finished trials the table reads too.
     """
@@ -136,7 +145,7 @@ class Experiment:
     name: str
     title: str
     about: str
-    trial: Callable[[Parameters, int], Record]
+    trial: Callable[[Parameters, int], TrialRecord]
     grid: Callable[[RunConfig], Iterable[Parameters]]
     trials: Mapping[str, int]
     table: Callable[[Sequence[TrialResult]], Table]
@@ -150,43 +159,64 @@ class Experiment:
         if not NAME.fullmatch(self.name):
             raise InputError(f"an experiment's name must be lower case words joined by dashes, got {self.name!r}")
         if missing := [scale for scale in SCALES if scale not in self.trials]:
-            raise InputError(f"{self.name} must say how many trials it has at scale {missing[0]}")
+            raise InputError(f"{self.name} must have a number of trials at scale {missing[0]}")
 
-    def asked(self, scope: RunConfig) -> list[Trial]:
-        """The trials of a scope, those of the experiments it needs first."""
-        count = self.trials[scope.scale] if scope.trials is None else scope.trials
-        before = [trial for other in self.needs for trial in other.asked(scope)]
-        points = [canonical(parameters) for parameters in self.grid(scope)]
+    def planned(self, config: RunConfig) -> list[Trial]:
+        """Return the trials of a configuration, those of the experiments it needs first."""
+        count = self.trials[config.scale] if config.trials is None else config.trials
+        needed = [trial for other in self.needs for trial in other.planned(config)]
+        points = [canonical(parameters) for parameters in self.grid(config)]
         if len(set(points)) < len(points):
             raise InputError(f"the grid of {self.name} must not repeat a point")
-        seeds = range(scope.seed, check_seed(scope.seed + count - 1) + 1)
-        mine = [Trial(self.name, self.version, point, seed) for point in points for seed in seeds]
-        return list(dict.fromkeys(before + mine))  # two of those it needs may need the same one
+        seeds = range(config.seed, check_seed(config.seed + count - 1) + 1)
+        own = [Trial(self.name, self.version, point, seed) for point in points for seed in seeds]
+        return list(dict.fromkeys(needed + own))  # two of those it needs may need the same one
 
-    def family(self) -> dict[str, Experiment]:
-        """The experiment and those it needs, by name."""
-        return {name: one for other in self.needs for name, one in other.family().items()} | {self.name: self}
+    def with_needs(self) -> dict[str, Experiment]:
+        """Return the experiment and those it needs, by name."""
+        needed = {name: found for other in self.needs for name, found in other.with_needs().items()}
+        return needed | {self.name: self}
 
 
 def canonical(parameters: Parameters) -> str:
-    """Parameters as text, the same for the same values: JSON with sorted keys."""
-    return _json(dict(parameters), "parameters")
+    """Return parameters as text, the same for the same values: JSON with sorted keys."""
+    return _json({name: _plain(value, "parameters", name) for name, value in parameters.items()}, "parameters")
 
 
-def canonical_record(record: Record) -> str:
-    """A record as text: JSON in the order of its keys, plain finite values only."""
-    return _json(record, "a record")
+def canonical_record(record: TrialRecord) -> str:
+    """Return a record as text: JSON in the order of its keys.
+
+    Nested dictionaries and lists may hold plain finite values and objects with `to_dict`. The seconds and the memory
+    that such a measurement took are left out: they differ from run to run, and a row has those of the whole trial.
+    """
+    if not (isinstance(record, Mapping) or hasattr(record, "to_dict")):
+        raise InputError(f"a record must be a dictionary or have to_dict(), got {type(record).__name__}")
+    return _json(_nested(record, ""), "a record")
 
 
-def _json(values: Any, what: str) -> str:
-    plain = (str, int, float, bool, type(None))
-    if not isinstance(values, dict):
-        raise InputError(f"{what} must be a dictionary, got {type(values).__name__}")
-    for name, value in values.items():
-        if not isinstance(name, str) or type(value) not in plain:
-            raise InputError(f"{what} must hold plain values by name, got {type(value).__name__} for {name!r}")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise InputError(f"{what} must hold finite numbers, got {value} for {name!r}: use None for what is unknown")
+def _nested(value: Any, path: str) -> Any:
+    """Return a record as dictionaries, lists and plain values; `path` is where the value is in it."""
+    if callable(getattr(value, "to_dict", None)):
+        timed = isinstance(getattr(value, "cost", None), ResourceUsage)
+        value = {key: part for key, part in value.to_dict().items() if not (timed and key in ("seconds", "peak_mb"))}
+    if isinstance(value, Mapping):
+        if unnamed := [key for key in value if not isinstance(key, str)]:
+            raise InputError(f"a record must hold plain values by name, got the key {unnamed[0]!r}: use text")
+        return {key: _nested(part, f"{path}{key}.") for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_nested(part, f"{path}{place}.") for place, part in enumerate(value)]
+    return _plain(value, "a record", path[:-1])
+
+
+def _plain(value: Any, what: str, name: Any) -> Any:
+    if not isinstance(name, str) or type(value) not in (str, int, float, bool, type(None)):
+        raise InputError(f"{what} must hold plain values by name, got {type(value).__name__} for {name!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{what} must hold finite numbers, got {value} for {name!r}: use None for what is unknown")
+    return value
+
+
+def _json(values: dict[str, Any], what: str) -> str:
     text = json.dumps(values, sort_keys=what == "parameters", ensure_ascii=False)
     try:
         text.encode()

@@ -1,7 +1,7 @@
-"""The runner: submits what the store does not have, commits every record as it arrives, and outlives its workers.
+"""Plan and run experiments: what the store does not have is submitted, and every record is committed as it arrives.
 
-Trials go out in a random order: then the time left is an honest extrapolation, and two runners on one store meet in
-few trials. What a trial gives does not depend on when, where or beside what it runs.
+Trials are submitted in random order: then the time left is a fair extrapolation, and two runners on one store rarely
+take the same trial. The result of a trial does not depend on when, where or beside what it runs.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,41 +20,126 @@ from tqdm import tqdm
 
 from wordsway.errors import WordswayError
 from wordsway.experiments import executors
-from wordsway.experiments.executors import Backend
-from wordsway.experiments.experiment import Experiment, RunConfig, Trial
-from wordsway.experiments.plan import Plan, make_plan
+from wordsway.experiments.executors import Backend, describe_error, run_trial
+from wordsway.experiments.experiment import Estimate, Experiment, RunConfig, Trial
 from wordsway.experiments.store import DIED, DONE, FAILED, Row, Store
-from wordsway.experiments.worker import Outcome, kind_and_text, versions, work
+from wordsway.records import Record
 
-_KILLED = ("KilledWorker",)  # what Dask says of a trial whose workers died, known by name: Dask may not be installed
-_LISTEN = 5.0  # seconds without news, after which the place is asked whether it is still there
+POLL = 5.0  # seconds without a result, after which the connection is checked
+_KILLED = "KilledWorker"  # Dask's error for a trial whose workers died, by name: Dask may not be installed
+_ELSEWHERE = "elsewhere"
 
 
-@dataclass
-class RunSummary:
+@dataclass(frozen=True)
+class Part:
+    """The trials of one experiment in a plan.
+
+    Attributes
+    ----------
+    sizes : str
+        The range of each parameter over all its trials, for people.
+    estimate : Estimate or None
+        Seconds on one core for the missing trials together, and bytes for the largest of them; None where some of them
+        cannot be estimated.
+    """
+
+    experiment: Experiment
+    trials: tuple[Trial, ...]
+    missing: tuple[Trial, ...]
+    sizes: str
+    estimate: Estimate | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that a run needs, checked; the same trial is never in it twice."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def missing(self) -> list[Trial]:
+        return [trial for part in self.parts for trial in part.missing]
+
+    @property
+    def trials(self) -> list[Trial]:
+        return [trial for part in self.parts for trial in part.trials]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RunSummary(Record):
     """What became of the trials of a run.
 
     Attributes
     ----------
-    asked, before : int
-        Trials of the plan, and how many of them the store had.
+    planned, stored : int
+        Trials of the plan, and how many of them the store had before the run.
     done, failed, died : int
-        Those that ended in this run: with a record, with an error, with their worker process.
+        Trials that ended in this run: with a record, with an error, with their worker process.
     elsewhere : int
-        Those that another run on the same store finished meanwhile.
+        Trials that another run on the same store finished meanwhile.
+    problems : tuple of Row
+        Those that failed or died.
     """
 
-    asked: int
-    before: int
+    planned: int
+    stored: int
     done: int = 0
     failed: int = 0
     died: int = 0
     elsewhere: int = 0
-    problems: list[Row] = field(default_factory=list)
+    problems: tuple[Row, ...] = ()
 
     @property
     def complete(self) -> bool:
-        return self.before + self.done + self.elsewhere == self.asked
+        return self.stored + self.done + self.elsewhere == self.planned
+
+    def to_dict(self) -> dict[str, Any]:
+        counts = {name: getattr(self, name) for name in ("planned", "stored", "done", "failed", "died", "elsewhere")}
+        return {**counts, "complete": self.complete, "problems": [row.to_dict() for row in self.problems]}
+
+
+def make_plan(experiments: Sequence[Experiment], config: RunConfig, store: Store | None) -> Plan:
+    """Plan the trials of some experiments and of those they need; without a store all of them are missing."""
+    trials = dict.fromkeys(trial for experiment in experiments for trial in experiment.planned(config))
+    needed = {name: found for experiment in experiments for name, found in experiment.with_needs().items()}
+    parts = []
+    for name, experiment in needed.items():
+        own = tuple(trial for trial in trials if trial.experiment == name)
+        finished = set() if store is None else store.finished(name, experiment.version)
+        missing = tuple(trial for trial in own if trial not in finished)
+        costs = {} if store is None else store.costs(name, experiment.version)
+        parts.append(Part(experiment, own, missing, sizes(own), _estimate(experiment, missing, costs)))
+    return Plan(tuple(parts))
+
+
+def _estimate(experiment: Experiment, missing: Sequence[Trial], costs: dict[str, Estimate]) -> Estimate | None:
+    """Estimate trials by what earlier ones with the same parameters took, or else by the experiment's own formula."""
+    estimates = []
+    for trial in missing:
+        cost = costs.get(trial.parameters)
+        if cost is None:
+            if experiment.estimate is None:
+                return None
+            cost = experiment.estimate(json.loads(trial.parameters))
+        estimates.append(cost)
+    return Estimate(sum(cost.seconds for cost in estimates), max((cost.memory for cost in estimates), default=0))
+
+
+def sizes(trials: Sequence[Trial]) -> str:
+    """Return each parameter with its values: "d 96 to 384, data imdb/gaussian, n 10 to 250"."""
+    values: dict[str, list[object]] = {}
+    for text in dict.fromkeys(trial.parameters for trial in trials):
+        for name, value in json.loads(text).items():
+            if value not in values.setdefault(name, []):
+                values[name].append(value)
+    return ", ".join(f"{name} {_range(several)}" for name, several in values.items())
+
+
+def _range(values: list[object]) -> str:
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(numbers) == len(values) > 1:
+        return f"{min(numbers)} to {max(numbers)}"
+    return "/".join(map(str, values))
 
 
 def run(
@@ -62,7 +147,7 @@ def run(
     store: Store | str | os.PathLike[str],
     executor: Executor | Backend | None = None,
     *,
-    scope: RunConfig | None = None,
+    config: RunConfig | None = None,
     progress: bool = False,
 ) -> RunSummary:
     """Run the trials of one or several experiments that a store does not have yet.
@@ -72,11 +157,11 @@ def run(
     experiment : Experiment or sequence of them
         Those they need are run too.
     store : Store or path
-        Where records go; a file that does not exist is made.
+        Where records are kept; a file that does not exist is made.
     executor : concurrent.futures.Executor, optional
         Where trials run; default: processes of this machine, one per core. The numbers are the same in all of them: a
         trial uses one thread.
-    scope : RunConfig, optional
+    config : RunConfig, optional
         The scale, the number of trials and the first seed.
     progress : bool
         Show a bar with the time left on stderr.
@@ -89,166 +174,156 @@ def run(
     Raises
     ------
     KeyboardInterrupt
-        When interrupted; its text says what is stored. Running it again goes on where it stopped.
+        When interrupted; its text is the number of stored trials. Running it again continues where it stopped.
     """
     experiments = (experiment,) if isinstance(experiment, Experiment) else tuple(experiment)
     if not isinstance(store, Store):
         with Store(Path(store)) as opened:
-            return run(experiments, opened, executor, scope=scope, progress=progress)
-    plan = make_plan(experiments, scope or RunConfig(), store)
-    return carry_out(plan, store, executor, progress=progress)
+            return run(experiments, opened, executor, config=config, progress=progress)
+    return run_plan(make_plan(experiments, config or RunConfig(), store), store, executor, progress=progress)
 
 
-def carry_out(
+def run_plan(
     plan: Plan, store: Store, executor: Executor | Backend | None = None, *, progress: bool = False
 ) -> RunSummary:
     """Run the missing trials of a plan; see `run`."""
-    tally = RunSummary(len(plan.asked), len(plan.asked) - len(plan.missing))
-    if not plan.missing:
-        return tally
-    place = executors.local() if executor is None else executor
-    if not isinstance(place, Backend):
-        place = executors.given(place)
+    trials, missing = plan.trials, plan.missing
+    if not missing:
+        return RunSummary(len(trials), len(trials))
+    backend = executors.local() if executor is None else executor
+    if not isinstance(backend, Backend):
+        backend = executors.wrap(backend)
     hidden = None if progress else True  # None: shown on a terminal only
-    with tqdm(total=len(plan.missing), desc="trials", unit="trial", disable=hidden, leave=False) as bar:
-        session = _Session(plan, store, place, tally, bar)
+    with tqdm(total=len(missing), desc="trials", unit="trial", disable=hidden, leave=False) as bar:
+        session = _Session(plan, store, backend, bar)
         try:
             session.run()
         except KeyboardInterrupt:
-            stored = sum(map(store.has, plan.asked))
+            stored = sum(map(store.has, trials))
             raise KeyboardInterrupt(
-                f"interrupted: {stored} of {tally.asked} trials are stored, run the same command again to go on"
+                f"interrupted: {stored} of {len(trials)} trials are stored, run the same command again to go on"
             ) from None
-    return tally
+    counts = {state: session.counts[state] for state in (DONE, FAILED, DIED, _ELSEWHERE)}
+    return RunSummary(len(trials), len(trials) - len(missing), **counts, problems=tuple(session.problems))
 
 
 class _Session:
-    """One run of a plan on one place."""
+    """One run of a plan on one backend."""
 
-    def __init__(self, plan: Plan, store: Store, place: Backend, tally: RunSummary, bar: Any) -> None:
-        self.store, self.place, self.tally, self.bar = store, place, tally, bar
+    def __init__(self, plan: Plan, store: Store, backend: Backend, bar: Any) -> None:
+        self.store, self.backend, self.bar = store, backend, bar
         self.functions = {part.experiment.name: part.experiment.trial for part in plan.parts}
-        self.todo = plan.missing
-        random.Random(os.urandom(8)).shuffle(self.todo)
+        self.queue = deque(random.Random(os.urandom(8)).sample(plan.missing, len(plan.missing)))
+        self.running: dict[Future[Row], Trial] = {}
+        self.counts: Counter[str] = Counter()
+        self.problems: list[Row] = []
 
     def run(self) -> None:
-        """All trials; those that were under way when a worker process died are done again, each alone."""
-        queue = deque(self.todo)
-        while queue:
-            alone = deque(self._work_off(queue, self.place.workers, 2 * self.place.workers))
-            while alone:
-                self._bury(self._work_off(alone, 1, 1))
+        """Run all trials; those that were running when a worker process died are run again, each alone."""
+        while self.queue:
+            suspects = deque(self._work_off(self.queue, self.backend.workers, 2 * self.backend.workers))
+            while suspects:
+                self._record_deaths(self._work_off(suspects, 1, 1))
 
     def _work_off(self, queue: deque[Trial], workers: int, window: int) -> list[Trial]:
-        """Run the trials of the queue, until it is empty or the executor breaks; return those that may be to blame.
+        """Run the trials of a queue until it is empty or the executor breaks; return those that may have broken it.
 
-        When a process of a pool dies, the pool is lost and nobody knows which of the trials under way did it.
+        When a process of a pool dies, the pool is lost, and it is unknown which of the running trials was in it.
         """
-        running: dict[Future[Outcome], Trial] = {}
+        self.running = {}
         killed: list[Trial] = []
-        with self.place.open(min(workers, len(queue))) as executor:
+        with self.backend.open(min(workers, len(queue))) as executor:
             try:
-                while queue or running:
-                    whole = self._fill(executor, queue, running, window)
-                    ended, _ = wait(running, _LISTEN, FIRST_COMPLETED)
-                    if not ended and self.place.gone():
+                while queue or self.running:
+                    usable = self._submit(executor, queue, window)
+                    ended, _ = wait(self.running, POLL, FIRST_COMPLETED)
+                    if not ended and self.backend.disconnected():
                         raise self._closed("the connection is lost")
-                    if not self._harvest(ended, running, killed) or not whole:
-                        wait(running, timeout=10)  # the pool tells all the others too
-                        self._harvest([future for future in running if future.done()], running, killed)
-                        if not self.place.renewable:
-                            self._give_up([*killed, *running.values()], len(queue))
-                        return [*killed, *running.values()]
+                    if not self._collect(ended, killed) or not usable:
+                        wait(self.running, timeout=10)  # the pool fails all the others too
+                        self._collect([future for future in self.running if future.done()], killed)
+                        suspects = [*killed, *self.running.values()]
+                        if not self.backend.renewable:
+                            self._give_up(suspects, len(queue))
+                        return suspects
             except KeyboardInterrupt:
-                self._harvest([future for future in running if future.done()], running, killed)
+                self._collect([future for future in self.running if future.done()], killed)
                 raise
             finally:
-                if not self.place.renewable:  # others close with the block
-                    for future in running:
+                if not self.backend.renewable:  # others close with the block
+                    for future in self.running:
                         future.cancel()
         return killed
 
-    def _fill(
-        self, executor: Executor, queue: deque[Trial], running: dict[Future[Outcome], Trial], window: int
-    ) -> bool:
-        """Submit as many trials as may be under way; False where the executor takes no more."""
-        while queue and len(running) < window:
+    def _submit(self, executor: Executor, queue: deque[Trial], window: int) -> bool:
+        """Submit trials until `window` of them are running; return False where the executor is broken."""
+        while queue and len(self.running) < window:
             trial = queue[0]
             if self.store.has(trial):
-                self.tally.elsewhere += 1
-                self.bar.update()
+                self._count(_ELSEWHERE)
             else:
-                function = self.functions[trial.experiment]
                 try:
-                    running[executor.submit(work, function, json.loads(trial.parameters), trial.seed)] = trial
+                    future = executor.submit(run_trial, self.functions[trial.experiment], trial)
                 except BrokenExecutor:
                     return False
                 except Exception as error:
-                    if isinstance(error, RuntimeError) or self.place.gone():  # it was shut down
-                        raise self._closed(kind_and_text(error)) from error
+                    if isinstance(error, RuntimeError) or self.backend.disconnected():  # it was shut down
+                        raise self._closed(describe_error(error)) from error
                     raise
+                self.running[future] = trial
             queue.popleft()
         return True
 
-    def _harvest(
-        self, ended: Iterable[Future[Outcome]], running: dict[Future[Outcome], Trial], killed: list[Trial]
-    ) -> bool:
-        """Store what ended, and take it off `running`; False where the executor broke."""
-        whole, open_still = True, True
+    def _collect(self, ended: Iterable[Future[Row]], killed: list[Trial]) -> bool:
+        """Store the rows of trials that ended, and take them off `running`; return False where the executor broke."""
+        usable, cancelled = True, False
         for future in list(ended):
-            trial = running[future]
+            trial = self.running[future]
             try:
-                outcome = future.result()
+                row = future.result()
             except BrokenExecutor:
-                whole = False
+                usable = False
                 continue
             except CancelledError:
-                open_still = False
+                cancelled = True
                 continue
-            except Exception as error:  # the executor could not run it, or bring back what it gave
-                if type(error).__name__ in _KILLED:
+            except Exception as error:  # the executor could not run it, or could not return its row
+                row = Row(trial, FAILED, error=describe_error(error))
+                if type(error).__name__ == _KILLED:
                     killed.append(trial)
-                else:
-                    self._keep(Row(trial, FAILED, None, kind_and_text(error), None, None, None, _ours()))
-            else:
-                found = json.dumps(outcome.versions)
-                state = DONE if outcome.error is None else FAILED
-                cost = (outcome.dtype, outcome.seconds, outcome.peak_mb)
-                self._keep(Row(trial, state, outcome.record, outcome.error, *cost, found, outcome.machine))
-            del running[future]
-        if not open_still:
+                    del self.running[future]
+                    continue
+            self._store(row)
+            del self.running[future]
+        if cancelled:
             raise self._closed("trials were cancelled")
-        return whole
+        return usable
 
     def _give_up(self, suspects: list[Trial], left: int) -> None:
         """End the run where the executor broke and no other can be opened."""
-        self._bury(suspects)
+        self._record_deaths(suspects)
         raise WordswayError(
-            f"the {self.place.name} broke when a worker died: {len(suspects)} trials that were under way are recorded "
-            f"as died, {left} were not tried; run it again with a new one"
+            f"the {self.backend.name} broke when a worker died: {len(suspects)} trials that were under way are "
+            f"recorded as died, {left} were not tried; run it again with a new one"
         )
 
     def _closed(self, reason: str) -> WordswayError:
-        return WordswayError(f"{self.place.name} takes no more trials ({reason}): run it again with a new one")
+        return WordswayError(f"{self.backend.name} takes no more trials ({reason}): run it again with a new one")
 
-    def _bury(self, trials: Iterable[Trial]) -> None:
+    def _record_deaths(self, trials: Iterable[Trial]) -> None:
         """Record trials as died with their worker process."""
-        error = "its worker process ended before it did: out of memory, or killed"
         for trial in trials:
-            self._keep(Row(trial, DIED, None, error, None, None, None, _ours()))
+            self._store(Row(trial, DIED, error="its worker process ended before it did: out of memory, or killed"))
 
-    def _keep(self, row: Row) -> None:
+    def _store(self, row: Row) -> None:
         if not self.store.add(row):
-            self.tally.elsewhere += 1
-        elif row.state == DONE:
-            self.tally.done += 1
-        else:
-            self.tally.failed += row.state == FAILED
-            self.tally.died += row.state == DIED
-            self.tally.problems.append(row)
-            self.bar.set_postfix_str(f"{len(self.tally.problems)} failed")
+            self._count(_ELSEWHERE)
+            return
+        if row.state != DONE:
+            self.problems.append(row)
+            self.bar.set_postfix_str(f"{len(self.problems)} failed")
+        self._count(row.state)
+
+    def _count(self, state: str) -> None:
+        self.counts[state] += 1
         self.bar.update()
-
-
-def _ours() -> str:
-    return json.dumps(versions())

@@ -1,34 +1,35 @@
 """The store: one SQLite file, one row for each trial that ended, appended and never rewritten.
 
-A row is identified by (experiment, version, parameters, seed). A trial that failed or died leaves a row too and may be
-tried again; of a finished one there is never a second row, whatever runs at once. Every row is committed when it
-arrives, in write-ahead mode: what was committed survives the death of the process.
+A row is identified by (experiment, version, parameters, seed). A trial that failed or died has a row too and may be run
+again; a finished one never gets a second row, whatever runs at the same time. Every row is committed when it arrives,
+in write-ahead mode: what was committed survives the death of the process.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import platform
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from wordsway.errors import InputError, WordswayError
+from wordsway.errors import InputError, WordswayError, one_line
 from wordsway.experiments.experiment import Estimate, Trial, TrialResult
 
-APPLICATION = 0x77737761  # "wswa": how SQLite files are told apart
+APPLICATION = 0x77737761  # "wswa": the application id of a SQLite file
 DONE, FAILED, DIED = "done", "failed", "died"
 STATES = (DONE, FAILED, DIED)
-_PATIENCE = 60.0  # seconds that a connection waits for others
+_TIMEOUT = 60.0  # seconds that a connection waits for others
 
-# Numbered steps from an empty file to the present schema. A step that was released is never changed: add another.
+# Numbered steps from an empty file to the current schema. A released step is never changed: add another.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE migrations (
@@ -63,63 +64,81 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 
 class StoreError(WordswayError):
-    """The store cannot be written any more; what it holds stays."""
+    """The store cannot be read or written any more; what it holds stays."""
+
+
+@lru_cache(maxsize=1)
+def versions() -> dict[str, str]:
+    """Return the versions that numbers may depend on: of this package, of those it computes with, and of Python."""
+    packages = ("wordsway", "torch", "numpy", "scipy")
+    return {name: metadata.version(name) for name in packages} | {"python": platform.python_version()}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One trial that ended, with what it took and what it was computed by."""
+    """One trial that ended, with its cost and the versions that computed it."""
 
     trial: Trial
     state: str
-    record: str | None  # JSON
-    error: str | None
-    dtype: str | None
-    seconds: float | None
-    peak_mb: float | None
-    versions: str  # JSON: package -> version
+    record: str | None = None  # JSON
+    error: str | None = None
+    dtype: str | None = None
+    seconds: float | None = None
+    peak_mb: float | None = None
+    versions: str = field(default_factory=lambda: json.dumps(versions()))  # JSON: package -> version
     machine: str | None = None
     ended: str = ""  # UTC, filled in by the store
 
     def to_dict(self) -> dict[str, Any]:
-        """A flat row: identity, parameters, record, then cost and origin.
+        """Return a flat row: identity, parameters, record, then cost and origin.
 
-        A parameter or an entry of the record that is named like a column is called parameter_NAME or record_NAME.
+        Nested values of the record have dotted names, such as `losses.0`. A parameter or an entry of the record that is
+        named like a column is called parameter_NAME or record_NAME.
         """
         trial = self.trial
-        versions = {f"{name}_version": version for name, version in _parsed(self.versions, trial).items()}
-        origin = {"machine": self.machine, "ended": self.ended, **versions}
+        origin = {"machine": self.machine, "ended": self.ended}
+        origin |= {f"{name}_version": version for name, version in _parsed(self.versions, trial).items()}
         cost = {"dtype": self.dtype, "seconds": self.seconds, "peak_mb": self.peak_mb, "error": self.error, **origin}
         taken = {"experiment", "version", "seed", "state", *cost}
-        parameters = _beside(taken, "parameter", _parsed(trial.parameters, trial))
-        record = _beside(taken | set(parameters), "record", _parsed(self.record, trial) if self.record else {})
+        parameters = _renamed(taken, "parameter", _parsed(trial.parameters, trial))
+        record = dict(_flat(_parsed(self.record, trial))) if self.record else {}
+        record = _renamed(taken | set(parameters), "record", record)
         head = {"experiment": trial.experiment, "version": trial.version}
         return {**head, **parameters, "seed": trial.seed, "state": self.state, **record, **cost}
 
 
-def _beside(taken: set[str], kind: str, values: dict[str, Any]) -> dict[str, Any]:
+def _renamed(taken: set[str], kind: str, values: dict[str, Any]) -> dict[str, Any]:
     return {f"{kind}_{name}" if name in taken else name: value for name, value in values.items()}
 
 
+def _flat(values: dict[str, Any] | list[Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the plain values in nested dictionaries and lists with their dotted names."""
+    for name, value in values.items() if isinstance(values, dict) else enumerate(values):
+        if isinstance(value, dict | list):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
 class Store:
-    """An open store; a context manager. Opening changes its state on disk only to create or migrate it.
+    """An open store; a context manager. Opening writes to the disk only to create or migrate the file.
 
     Parameters
     ----------
     path : path
-        The file; made, with its folder, unless `readonly`.
+        The file; it is made, with its folder, unless `readonly`.
     readonly : bool
-        Look only: the file must exist, and an older one is read as it is.
+        Only read: the file must exist, and one of an older schema is read as it is.
 
     Notes
     -----
-    Several processes may have one store open. A write waits up to a minute for the others'.
+    Several processes may have one store open. A write waits up to a minute for those of the others.
     """
 
     def __init__(self, path: str | os.PathLike[str], readonly: bool = False) -> None:
         self.path = Path(path)
-        known = _inspect(self.path)
-        if readonly and known is None:
+        exists = _inspect(self.path)
+        if readonly and not exists:
             raise InputError(f"there are no results at {self.path}: run `wordsway reproduce` first")
         self._db = _open_to_read(self.path) if readonly else _open_to_write(self.path)
         self._columns = _columns(self._db)
@@ -127,9 +146,7 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -137,10 +154,10 @@ class Store:
         self._db.close()
 
     def add(self, row: Row) -> bool:
-        """Append a row and commit it; False where the trial was finished before, by this run or another one."""
+        """Append a row and commit it; return False where the trial is finished already, by this run or another."""
         error = None if row.error is None else row.error.encode(errors="backslashreplace").decode()
-        rest = (row.record, error, row.dtype, row.seconds, row.peak_mb, row.versions, row.machine)
-        values = (*_identity(row.trial), row.state, *rest, row.ended or _now())
+        cost = (row.dtype, row.seconds, row.peak_mb, row.versions, row.machine, row.ended or _now())
+        values = (*astuple(row.trial), row.state, row.record, error, *cost)
         marks = ", ".join("?" * len(values))
         try:
             with _writing(self._db):
@@ -155,24 +172,22 @@ class Store:
             ) from problem
 
     def has(self, trial: Trial) -> bool:
-        """Whether the trial is finished."""
+        """Return whether the trial is finished."""
         where = " AND ".join(f"{name} = ?" for name in _IDENTITY)
         query = f"SELECT 1 FROM trials WHERE {where} AND state = 'done'"
-        return bool(self._ask(query, _identity(trial)))
+        return bool(self._select(query, astuple(trial)))
 
     def finished(self, experiment: str, version: int) -> set[Trial]:
-        """All finished trials of an experiment."""
-        query = "SELECT parameters, seed FROM trials WHERE experiment = ? AND version = ? AND state = 'done'"
-        found = self._ask(query, (experiment, version))
-        return {Trial(experiment, version, parameters, seed) for parameters, seed in found}
+        """Return all finished trials of an experiment."""
+        rows = self._select(f"SELECT parameters, seed {_DONE}", (experiment, version))
+        return {Trial(experiment, version, parameters, seed) for parameters, seed in rows}
 
     def records(self, trials: Sequence[Trial]) -> list[TrialResult]:
-        """The records of those trials that are finished, in the given order."""
-        query = "SELECT parameters, seed, record FROM trials WHERE experiment = ? AND version = ? AND state = 'done'"
+        """Return the results of those trials that are finished, in the given order."""
         known: dict[Trial, str] = {}
         for experiment, version in dict.fromkeys((trial.experiment, trial.version) for trial in trials):
-            for parameters, seed, record in self._ask(query, (experiment, version)):
-                known[Trial(experiment, version, parameters, seed)] = record
+            rows = self._select(f"SELECT parameters, seed, record {_DONE}", (experiment, version))
+            known |= {Trial(experiment, version, parameters, seed): record for parameters, seed, record in rows}
         return [
             TrialResult(trial.experiment, json.loads(trial.parameters), trial.seed, _parsed(known[trial], trial))
             for trial in trials
@@ -180,32 +195,31 @@ class Store:
         ]
 
     def costs(self, experiment: str, version: int) -> dict[str, Estimate]:
-        """What finished trials took, by parameters: mean seconds, largest memory."""
-        query = """SELECT parameters, avg(seconds), max(peak_mb) FROM trials
-            WHERE experiment = ? AND version = ? AND state = 'done'
+        """Return the cost of finished trials by their parameters: mean seconds, largest memory."""
+        query = f"""SELECT parameters, avg(seconds), max(peak_mb) {_DONE}
             GROUP BY parameters HAVING count(seconds) AND count(peak_mb)"""
-        found = self._ask(query, (experiment, version))
-        return {parameters: Estimate(seconds, int(1e6 * peak)) for parameters, seconds, peak in found}
+        rows = self._select(query, (experiment, version))
+        return {parameters: Estimate(seconds, int(1e6 * peak)) for parameters, seconds, peak in rows}
 
     def experiments(self) -> list[str]:
-        """The names of the experiments that have rows, in the order they first came."""
-        found = self._ask("SELECT experiment FROM trials GROUP BY experiment ORDER BY min(id)", ())
-        return [name for (name,) in found]
+        """Return the names of the experiments that have rows, in the order of their first rows."""
+        rows = self._select("SELECT experiment FROM trials GROUP BY experiment ORDER BY min(id)", ())
+        return [name for (name,) in rows]
 
     def rows(
         self, experiments: Sequence[str] = (), states: Sequence[str] = STATES, trials: set[Trial] | None = None
     ) -> Iterator[Row]:
-        """Rows in the order they arrived, of some experiments (all if none is named), states and trials."""
-        wanted = [name if name in self._columns else f"NULL AS {name}" for name in _COLUMNS]
-        query = f"SELECT {', '.join(wanted)} FROM trials WHERE state IN ({', '.join('?' * len(states))})"
+        """Yield rows in the order of their arrival, of some experiments (default: all), states and trials."""
+        columns = [name if name in self._columns else f"NULL AS {name}" for name in _COLUMNS]
+        query = f"SELECT {', '.join(columns)} FROM trials WHERE state IN ({', '.join('?' * len(states))})"
         if experiments:
             query += f" AND experiment IN ({', '.join('?' * len(experiments))})"
-        for found in self._ask(f"{query} ORDER BY id", (*states, *experiments)):
-            trial = Trial(*found[:4])
+        for values in self._select(f"{query} ORDER BY id", (*states, *experiments)):
+            trial = Trial(*values[:4])
             if trials is None or trial in trials:
-                yield Row(trial, *found[4:])
+                yield Row(trial, *values[4:])
 
-    def _ask(self, query: str, values: Sequence[str | int]) -> list[Any]:
+    def _select(self, query: str, values: Sequence[str | int]) -> list[Any]:
         try:
             return self._db.execute(query, values).fetchall()
         except (sqlite3.Error, UnicodeError) as error:
@@ -214,35 +228,30 @@ class Store:
             ) from error
 
 
+_DONE = "FROM trials WHERE experiment = ? AND version = ? AND state = 'done'"
 _IDENTITY = ("experiment", "version", "parameters", "seed")
 _COST = ("dtype", "seconds", "peak_mb", "versions", "machine", "ended")
 _COLUMNS = (*_IDENTITY, "state", "record", "error", *_COST)
 
 
-def _identity(trial: Trial) -> tuple[str, int, str, int]:
-    return trial.experiment, trial.version, trial.parameters, trial.seed
-
-
-def _inspect(path: Path) -> int | None:
-    """The schema of an existing store, None where there is no file yet; refuses what is not ours, touching nothing."""
+def _inspect(path: Path) -> bool:
+    """Return whether there is a store; refuse a file that is not one, without touching it."""
     try:
         if path.is_dir():
             raise InputError(f"the store must be a file, got the folder {path}")
         if not path.exists() or path.stat().st_size == 0:
-            return None
+            return False
     except OSError as error:
         raise InputError(f"cannot look at the store {path} ({_reason(error)}): choose another folder") from error
-    refusal = f"{path} is not a store of wordsway"
     try:
         if _application(path) != APPLICATION:
-            raise InputError(f"{refusal}, but another file: it was left as it is; choose another folder")
-        db = _open_to_read(path)
-        try:
+            raise InputError(
+                f"{path} is not a store of wordsway, but another file: it was left as it is; choose another folder"
+            )
+        with closing(_open_to_read(path)) as db:
             schema = _schema(db)
             if schema <= len(MIGRATIONS) and (damage := _damage(path, db)) != "ok":
                 raise sqlite3.DatabaseError(damage)
-        finally:
-            db.close()
     except (sqlite3.OperationalError, OSError) as error:
         raise InputError(f"cannot read the store {path} ({_reason(error)}): wait, or choose another folder") from error
     except (sqlite3.DatabaseError, UnicodeError) as error:
@@ -254,50 +263,50 @@ def _inspect(path: Path) -> int | None:
             f"the store {path} is of a newer wordsway (schema {schema}, this one knows {len(MIGRATIONS)}): "
             "it was left as it is; upgrade wordsway or choose another folder"
         )
-    return schema or None  # 0: a process died while it made the file
+    return schema > 0  # 0: a process died while it made the file
 
 
 def _application(path: Path) -> int:
-    """Whose SQLite file it is, from its first bytes: 0 if nobody's, or no such file at all."""
+    """Return the application id in the first bytes of a SQLite file; 0 for any other file."""
     with path.open("rb") as stream:
         header = stream.read(72)
     return int.from_bytes(header[68:72], "big") if header.startswith(b"SQLite format 3\0") else 0
 
 
 def _open_to_read(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write; where the folder cannot be written it asks for no side files either.
+    """Open a connection that cannot write, and that needs no side files where the folder is read-only.
 
-    Side files that are there hold rows which are not in the file yet: then they are read too.
+    A side file that exists holds rows which are not in the file yet: then it is read too.
     """
-    mode = "mode=ro" if _aside(path) else "mode=ro&immutable=1"
+    mode = "mode=ro" if _has_wal(path) else "mode=ro&immutable=1"
     if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
         mode = "mode=rw"
-    db = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_PATIENCE, isolation_level=None)
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_TIMEOUT, isolation_level=None)
     db.execute("PRAGMA query_only = ON")
     return db
 
 
-def _aside(path: Path) -> bool:
-    """Whether a side file holds rows."""
-    beside = path.with_name(f"{path.name}-wal")
-    return beside.exists() and beside.stat().st_size > 0
+def _has_wal(path: Path) -> bool:
+    """Return whether the write-ahead log beside a store holds rows."""
+    log = path.with_name(f"{path.name}-wal")
+    return log.exists() and log.stat().st_size > 0
 
 
 def _damage(path: Path, db: sqlite3.Connection) -> str:
-    """What is wrong with a store, as far as can be seen without comparing every value: "ok" if nothing is."""
-    _columns(db)  # readable at all
-    if path.stat().st_size % db.execute("PRAGMA page_size").fetchone()[0] and not _aside(path):
+    """Return what is wrong with a store, "ok" if nothing is; not every value is checked."""
+    _columns(db)  # raises where the schema cannot be read
+    if path.stat().st_size % db.execute("PRAGMA page_size").fetchone()[0] and not _has_wal(path):
         return "it ends within a page"
     return str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
 
 
 def _open_to_write(path: Path) -> sqlite3.Connection:
-    """A connection to a store of the present schema, made or migrated where it has to be."""
+    """Open a connection to a store of the current schema, made or migrated where necessary."""
     db = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        db = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
-        _migrate(db)  # before write-ahead mode, so that the file itself says from the start whose it is
+        db = sqlite3.connect(path, timeout=_TIMEOUT, isolation_level=None)
+        _migrate(db)  # before write-ahead mode, so that the file itself has the application id from the start
         _write_ahead(db)
         return db
     except (sqlite3.Error, OSError) as error:
@@ -309,7 +318,7 @@ def _open_to_write(path: Path) -> sqlite3.Connection:
 
 
 def _migrate(db: sqlite3.Connection) -> None:
-    """Take the missing steps, all in one transaction: the file has the old schema or the new one."""
+    """Apply the missing steps, all in one transaction: the file has the old schema or the new one."""
     if _schema(db) == len(MIGRATIONS):
         return
     with _writing(db):
@@ -322,8 +331,8 @@ def _migrate(db: sqlite3.Connection) -> None:
 
 
 def _write_ahead(db: sqlite3.Connection) -> None:
-    """Switch to write-ahead mode; SQLite itself does not wait for others here, whatever its timeout is."""
-    end = time.monotonic() + _PATIENCE
+    """Switch to write-ahead mode; SQLite itself does not wait for other processes here, whatever its timeout."""
+    end = time.monotonic() + _TIMEOUT
     while True:
         try:
             db.execute("PRAGMA journal_mode = WAL")
@@ -345,7 +354,7 @@ def _columns(db: sqlite3.Connection) -> set[str]:
 
 @contextmanager
 def _writing(db: sqlite3.Connection) -> Iterator[None]:
-    """One transaction that holds the right to write from its start."""
+    """Run a transaction that holds the write lock from its start."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -357,17 +366,17 @@ def _writing(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def _parsed(text: str, trial: Trial) -> dict[str, Any]:
-    """The JSON of a row; bytes that changed on the disk may have left something else."""
+    """Return the JSON object of a row; bytes that changed on the disk may have left something else."""
     try:
-        found = json.loads(text)
+        values = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        values = None
+    if not isinstance(values, dict):
         raise StoreError(
             f"the store is damaged (a row of {trial.experiment} with seed {trial.seed} holds {text[:40]!r}): "
             "choose another folder"
         )
-    return found
+    return values
 
 
 def _now() -> str:
@@ -375,5 +384,4 @@ def _now() -> str:
 
 
 def _reason(error: Exception) -> str:
-    said = str(error.strerror if isinstance(error, OSError) and error.strerror else error)
-    return " ".join(said.split())
+    return one_line(error.strerror if isinstance(error, OSError) and error.strerror else error)

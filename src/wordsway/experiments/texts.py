@@ -12,9 +12,8 @@ from typing import Any
 import torch
 
 from wordsway.errors import InputError, NumericalError
-from wordsway.experiments.experiment import Record, Trial, canonical, canonical_record
-from wordsway.experiments.store import DONE, Row, Store
-from wordsway.experiments.worker import versions
+from wordsway.experiments.experiment import Trial, canonical, canonical_record
+from wordsway.experiments.store import DONE, Row, Store, versions
 from wordsway.models.model import Model
 from wordsway.models.profile import SEARCH, STEPS, TextProfile
 from wordsway.models.words import Text, Word
@@ -127,13 +126,13 @@ def weights_print(model: Model) -> str:
     return digest.hexdigest()[:16]
 
 
-def _known(store: Store) -> dict[Trial, Record]:
+def _known(store: Store) -> dict[Trial, dict[str, Any]]:
     """What the store has, read at once."""
     trials = list(store.finished(EXPERIMENT, VERSION))
     return dict(zip(trials, (found.record for found in store.records(trials)), strict=True))
 
 
-def _keep(store: Store, trial: Trial, found: TextProfile) -> Record:
+def _keep(store: Store, trial: Trial, found: TextProfile) -> dict[str, Any]:
     record = {"profile": json.dumps(found.records(), ensure_ascii=False), "shortfall": found.shortfall}
     cost = (found.cost.dtype, found.cost.seconds, found.cost.peak_mb)
     rest = (json.dumps(versions()), platform.node())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wordsway.experiments.claims import TOO_FEW, curves
-from wordsway.experiments.experiment import Estimate, Parameters, Record, RunConfig, Table, TrialResult, Verdict
+from wordsway.experiments.experiment import Estimate, Parameters, RunConfig, Table, TrialResult, Verdict
 from wordsway.generalization import TRAININGS, Problem, one_word_generalization
 from wordsway.maps.catalogue import map_named
 
@@ -18,7 +18,7 @@ PENALTIES = (1.0, 0.1, 0.01)
 _KEPT = ("gamma", "error", "bound", "floor", "constant", "sensitivity", "after")
 
 
-def simulate(parameters: Parameters, seed: int, losses: Sequence[str], penalties: Sequence[float]) -> Record:
+def simulate(parameters: Parameters, seed: int, losses: Sequence[str], penalties: Sequence[float]) -> dict[str, Any]:
     """Train on N reviews, then on one more, and change its first word; all trainings, losses and penalties at once."""
     from wordsway.models import review_contexts
 
@@ -37,7 +37,7 @@ def simulate(parameters: Parameters, seed: int, losses: Sequence[str], penalties
         seed=seed,
     )
     first = found[0]
-    record: Record = {
+    record: dict[str, Any] = {
         "interpolates": first.interpolates,
         "lambda_min": first.lambda_min,
         "before": first.before,
@@ -54,12 +54,12 @@ def key(name: str, problem: Problem) -> str:
     return f"{name} {problem.training} {problem.loss} {problem.penalty:g}"
 
 
-def dimension(scope: RunConfig) -> dict[str, Any]:
-    """The data of a scope: the whole embedding of the offline encoder, or of one model."""
+def dimension(config: RunConfig) -> dict[str, Any]:
+    """The data of a config: the whole embedding of the offline encoder, or of one model."""
     from wordsway.models import embedding_dimension
 
-    data: dict[str, Any] = {"data": "imdb", "d": embedding_dimension(scope.model)}
-    return data if scope.model is None else {**data, "model": scope.model}
+    data: dict[str, Any] = {"data": "imdb", "d": embedding_dimension(config.model)}
+    return data if config.model is None else {**data, "model": config.model}
 
 
 def points(finished: Sequence[TrialResult], losses: Sequence[str], penalties: Sequence[float]) -> Table:

@@ -1,11 +1,11 @@
-"""What the figures of pre-trained models share: models of a scope, and attention as records, rows and pictures."""
+"""What the figures of pre-trained models share: models of a config, and attention as records, rows and pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from wordsway.experiments.experiment import Estimate, Parameters, Record, RunConfig, Table
+from wordsway.experiments.experiment import Estimate, Parameters, RunConfig, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 ENCODER, DECODER = "minilm", "smollm2"
 
 
-def models(scope: RunConfig) -> Sequence[str]:
+def models(config: RunConfig) -> Sequence[str]:
     """The offline encoder and decoder, or the one model that is asked for."""
-    return (ENCODER, DECODER) if scope.model is None else (scope.model,)
+    return (ENCODER, DECODER) if config.model is None else (config.model,)
 
 
-def flat(name: str, words: Sequence[str], scores: Tensor) -> Record:
+def flat(name: str, words: Sequence[str], scores: Tensor) -> dict[str, Any]:
     """A square matrix of attention as plain values of a record, and the words of its rows."""
-    record: Record = {f"{name} words": "\n".join(words)}
+    record: dict[str, Any] = {f"{name} words": "\n".join(words)}
     for row, values in enumerate(scores.tolist()):
         for column, value in enumerate(values):
             record[f"{name} {row} {column}"] = value

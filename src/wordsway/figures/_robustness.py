@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wordsway.activations import ACTIVATIONS
 from wordsway.experiments.claims import TOO_FEW, curves, deviation, each, exponent_near, power_law
-from wordsway.experiments.experiment import Estimate, Parameters, Record, RunConfig, Table, TrialResult, Verdict
+from wordsway.experiments.experiment import Estimate, Parameters, RunConfig, Table, TrialResult, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _FALLS, _STAYS = 0.15, 0.25  # how far an exponent may be from -1/2, and how far below 0
 
 
-def trial(parameters: Parameters, seed: int) -> Record:
+def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
     """S of one new input for every width, number of samples and activation, from one draw of data and weights."""
     from wordsway.kernels import robustness_sweep
     from wordsway.models import input_samples
@@ -39,8 +39,8 @@ Sizes = dict[str, dict[str, tuple[int, str, str]]]  # of a scale and its data: d
 def grid(kind: str, names: str, sizes: Sizes) -> Callable[[RunConfig], Iterable[Parameters]]:
     """One point for each kind of data, whose trials sweep all sizes of a scale."""
 
-    def points(scope: RunConfig) -> Iterable[Parameters]:
-        for data, (d, samples, widths) in sizes[scope.scale].items():
+    def points(config: RunConfig) -> Iterable[Parameters]:
+        for data, (d, samples, widths) in sizes[config.scale].items():
             yield {"kind": kind, "data": data, "d": d, "samples": samples, "widths": widths, "activations": names}
 
     return points

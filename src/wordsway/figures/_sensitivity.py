@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from wordsway.contexts import gaussian_context
 from wordsway.experiments.claims import curves, deviation, exponent_near
-from wordsway.experiments.experiment import Estimate, Parameters, Record, RunConfig, Table, TrialResult, Verdict
+from wordsway.experiments.experiment import Estimate, Parameters, RunConfig, Table, TrialResult, Verdict
 from wordsway.maps.catalogue import MapOptions, map_named
 from wordsway.sensitivity import SearchBudget, response_sensitivity
 
@@ -23,7 +23,7 @@ _PAPER_DIMENSION = 768
 _PATIENT = SearchBudget(power=3, screen=7, polish=0, anneal=200)
 
 
-def trial(parameters: Parameters, seed: int) -> Record:
+def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
     """S of the first word (X^1 in the paper), as `wordsway measure` gives it for the same sizes and seed.
 
     Only for relu scores the search takes more steps than there, because kinks slow it down.
@@ -51,15 +51,15 @@ def context_of(parameters: Parameters, seed: int) -> Tensor:
     return review_contexts(1, n, d, seed, model=parameters.get("model"))[0][0]
 
 
-def sizes(scope: RunConfig) -> list[tuple[dict[str, Any], tuple[int, int, int]]]:
-    """The data of a scope with their three dimensions: the whole embedding, a half and a quarter of it.
+def sizes(config: RunConfig) -> list[tuple[dict[str, Any], tuple[int, int, int]]]:
+    """The data of a config with their three dimensions: the whole embedding, a half and a quarter of it.
 
     Reviews through the offline encoder and Gaussian contexts of the paper's dimension, or one model's reviews.
     """
     from wordsway.models import embedding_dimension
 
-    if scope.model is not None:
-        return [({"data": REVIEWS, "model": scope.model}, _fractions(embedding_dimension(scope.model)))]
+    if config.model is not None:
+        return [({"data": REVIEWS, "model": config.model}, _fractions(embedding_dimension(config.model)))]
     return [
         ({"data": REVIEWS}, _fractions(embedding_dimension())),
         ({"data": GAUSSIAN}, _fractions(_PAPER_DIMENSION)),
@@ -73,10 +73,10 @@ def _fractions(dimension: int) -> tuple[int, int, int]:
 def grid_over_d(name: str, lengths: Callable[[str], Sequence[int]]) -> Callable[[RunConfig], Iterable[Parameters]]:
     """The grid of a map over three dimensions and the lengths of a scale."""
 
-    def grid(scope: RunConfig) -> Iterable[Parameters]:
-        for data, dimensions in sizes(scope):
+    def grid(config: RunConfig) -> Iterable[Parameters]:
+        for data, dimensions in sizes(config):
             for d in dimensions:
-                for n in lengths(scope.scale):
+                for n in lengths(config.scale):
                     yield {"map": name, **data, "d": d, "n": n}
 
     return grid

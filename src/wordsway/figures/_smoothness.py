@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wordsway.experiments.claims import TOO_FEW, curves, deviation, power_law
-from wordsway.experiments.experiment import Estimate, Parameters, Record, RunConfig, Table, TrialResult, Verdict
+from wordsway.experiments.experiment import Estimate, Parameters, RunConfig, Table, TrialResult, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,24 +22,24 @@ _SHOWN = 6  # layers of a model that was asked for
 _SURE = 1.96  # standard errors of a 95% interval
 
 
-def blocks(scope: RunConfig) -> list[dict[str, Any]]:
-    """The layers of a scope: the encoder's, masked and not, and some of two decoders', or some of one model's."""
-    if scope.model is None:
+def blocks(config: RunConfig) -> list[dict[str, Any]]:
+    """The layers of a config: the encoder's, masked and not, and some of two decoders', or some of one model's."""
+    if config.model is None:
         chosen: list[Any] = [(ENCODER, False, range(6)), (ENCODER, True, range(6)), *_DECODERS]
     else:
         from wordsway.models import load
 
-        model = load(scope.model)
-        chosen = [(scope.model, model.causal, range(0, model.layers, -(-model.layers // _SHOWN)))]
+        model = load(config.model)
+        chosen = [(config.model, model.causal, range(0, model.layers, -(-model.layers // _SHOWN)))]
     return [{"model": name, "causal": causal, "layer": layer} for name, causal, layers in chosen for layer in layers]
 
 
 def grid_over(lengths: dict[str, tuple[int, ...]]) -> Any:
     """The grid of all blocks over the lengths of a scale."""
 
-    def grid(scope: RunConfig) -> Iterable[Parameters]:
-        for block in blocks(scope):
-            for n in lengths[scope.scale]:
+    def grid(config: RunConfig) -> Iterable[Parameters]:
+        for block in blocks(config):
+            for n in lengths[config.scale]:
                 yield {**block, "n": n}
 
     return grid
@@ -53,7 +53,7 @@ def layer_of(parameters: Parameters) -> tuple[Model, Attention]:
     return model, model.attention(parameters["layer"], causal=parameters["causal"])
 
 
-def constant(found: Any) -> Record:
+def constant(found: Any) -> dict[str, Any]:
     """What is kept of a local Lipschitz constant."""
     return {
         "lipschitz": found.value,

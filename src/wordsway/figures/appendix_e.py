@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wordsway.experiments.claims import above, curves, deviation, exponent_near, falls
 from wordsway.experiments.experiment import (
     Estimate,
     Experiment,
     Parameters,
-    Record,
     RunConfig,
     Table,
     TrialResult,
@@ -30,7 +29,7 @@ SAMPLES = {"quick": (50, 200), "paper": (50, 100, 200, 400)}
 _SHARE = 4  # the dimension is this part of the embedding's
 
 
-def trial(parameters: Parameters, seed: int) -> Record:
+def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
     """How far the first word of a new review moves what the re-trained model says of it."""
     from wordsway.models import review_contexts
 
@@ -47,10 +46,10 @@ def trial(parameters: Parameters, seed: int) -> Record:
     }
 
 
-def grid(scope: RunConfig) -> Iterable[Parameters]:
-    data = dimension(scope)
-    for n in LENGTHS[scope.scale]:
-        for samples in SAMPLES[scope.scale]:
+def grid(config: RunConfig) -> Iterable[Parameters]:
+    data = dimension(config)
+    for n in LENGTHS[config.scale]:
+        for samples in SAMPLES[config.scale]:
             yield {"map": "rf", **data, "d": data["d"] // _SHARE, "n": n, "samples": samples}
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wordsway.experiments.claims import TOO_FEW
-from wordsway.experiments.experiment import Experiment, Parameters, Record, RunConfig, Table, TrialResult, Verdict
+from wordsway.experiments.experiment import Experiment, Parameters, RunConfig, Table, TrialResult, Verdict
 from wordsway.figures import _models as shared
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _DISTANCE = "total variation"
 _APART = 0.1
 
 
-def trial(parameters: Parameters, seed: int) -> Record:
+def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
     """Attention averaged over the heads of the first layer, for both sentences; or the answers to both prompts."""
     from wordsway.models import load
 
@@ -33,7 +33,11 @@ def trial(parameters: Parameters, seed: int) -> Record:
             return {"part": "none"}
         first, second = (PROMPT.format(kind) for kind in KINDS)
         found = model.prompt_pair(first, second, ANSWERS, chat=model.chats)
-        record: Record = {"part": "prompts", "total_variation": found.total_variation, "divergence": found.divergence}
+        record: dict[str, Any] = {
+            "part": "prompts",
+            "total_variation": found.total_variation,
+            "divergence": found.divergence,
+        }
         for kind, row in zip(KINDS, found.probabilities, strict=True):
             record |= {f"{kind} {answer}": share for answer, share in zip(found.answers, row, strict=True)}
         return record
@@ -43,9 +47,9 @@ def trial(parameters: Parameters, seed: int) -> Record:
     return record
 
 
-def grid(scope: RunConfig) -> Iterable[Parameters]:
+def grid(config: RunConfig) -> Iterable[Parameters]:
     for part, model in (("scores", shared.ENCODER), ("prompts", shared.DECODER)):
-        yield {"part": part, "model": scope.model or model}
+        yield {"part": part, "model": config.model or model}
 
 
 def table(finished: Sequence[TrialResult]) -> Table:

@@ -17,10 +17,10 @@ LENGTHS = {"quick": (50, 80), "paper": (50, 60, 70, 80)}
 DEPTHS = (2, 4, 8)
 
 
-def grid(scope: RunConfig) -> Iterable[Parameters]:
-    for data, (*_, d) in shared.sizes(scope):
+def grid(config: RunConfig) -> Iterable[Parameters]:
+    for data, (*_, d) in shared.sizes(config):
         for depth in DEPTHS:
-            for n in LENGTHS[scope.scale]:
+            for n in LENGTHS[config.scale]:
                 yield {"map": "drf", **data, "d": d, "depth": depth, "n": n}
 
 

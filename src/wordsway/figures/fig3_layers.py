@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wordsway.experiments.claims import TOO_FEW, curves, deviation
-from wordsway.experiments.experiment import Experiment, Parameters, Record, RunConfig, Table, TrialResult, Verdict
+from wordsway.experiments.experiment import Experiment, Parameters, RunConfig, Table, TrialResult, Verdict
 from wordsway.figures import _models as shared
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ TOKEN = 42
 _TIMES = 2.0
 
 
-def trial(parameters: Parameters, seed: int) -> Record:
+def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
     """Relative changes after every layer, of the attracting perturbation and of noise."""
     from wordsway.models import load
 
@@ -37,7 +37,7 @@ def trial(parameters: Parameters, seed: int) -> Record:
     word = next(one for one in read.scored if one.tokens[-1] >= TOKEN)
     assert word.position is not None
     found = model.layer_changes(TEXT, word.position, draws=parameters["draws"], seed=seed)
-    record: Record = {"layers": model.layers, "tokens": len(read.ids), "word": word.text, "norm": found.norm}
+    record: dict[str, Any] = {"layers": model.layers, "tokens": len(read.ids), "word": word.text, "norm": found.norm}
     for layer in range(model.layers + 1):
         noise = found.noise[:, layer].tolist()
         record[f"attracting {layer}"] = float(found.attracting[layer])
@@ -46,9 +46,9 @@ def trial(parameters: Parameters, seed: int) -> Record:
     return record
 
 
-def grid(scope: RunConfig) -> Iterable[Parameters]:
-    for model in shared.models(scope):
-        yield {"model": model, "draws": 8 if scope.scale == "quick" else 32}
+def grid(config: RunConfig) -> Iterable[Parameters]:
+    for model in shared.models(config):
+        yield {"model": model, "draws": 8 if config.scale == "quick" else 32}
 
 
 def table(finished: Sequence[TrialResult]) -> Table:

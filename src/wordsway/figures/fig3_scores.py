@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wordsway.experiments.claims import TOO_FEW, Points, curves
-from wordsway.experiments.experiment import Experiment, Parameters, Record, RunConfig, Table, TrialResult, Verdict
+from wordsway.experiments.experiment import Experiment, Parameters, RunConfig, Table, TrialResult, Verdict
 from wordsway.figures import _models as shared
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ WHEN = ("before", "after")
 _TIMES = 1.5
 
 
-def trial(parameters: Parameters, seed: int) -> Record:
+def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
     """Attention of the first head of the first layer, before and after, and how much of it goes to the word."""
     from wordsway.models import load
 
@@ -30,12 +30,12 @@ def trial(parameters: Parameters, seed: int) -> Record:
     assert word.position is not None
     found = model.layer_changes(TITLE, word.position, head=HEAD, draws=1, seed=seed)
     names = [one.text for one in read.words for _ in one.tokens]
-    record: Record = {"word": word.text, "first": word.tokens[0], "last": word.tokens[-1], "norm": found.norm}
+    record: dict[str, Any] = {"word": word.text, "first": word.tokens[0], "last": word.tokens[-1], "norm": found.norm}
     return record | shared.flat("before", names, found.before[HEAD]) | shared.flat("after", names, found.after[HEAD])
 
 
-def grid(scope: RunConfig) -> Iterable[Parameters]:
-    for model in shared.models(scope):
+def grid(config: RunConfig) -> Iterable[Parameters]:
+    for model in shared.models(config):
         yield {"model": model}
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from wordsway.experiments.experiment import Experiment, Parameters, Record, RunConfig, Table, TrialResult, Verdict
+from wordsway.experiments.experiment import Experiment, Parameters, RunConfig, Table, TrialResult, Verdict
 from wordsway.figures import _generalization as shared
 
 if TYPE_CHECKING:
@@ -17,15 +17,15 @@ CONSTANT = 6.0  # of the theorems' O(1 / sqrt(n)); that of the proof, 2 (2 - gam
 _LOSSES, _PENALTIES = ("alignment", "error"), (0.0,)
 
 
-def trial(parameters: Parameters, seed: int) -> Record:
+def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
     """One simulation, both trainings and both losses."""
     return shared.simulate(parameters, seed, _LOSSES, _PENALTIES)
 
 
-def grid(scope: RunConfig) -> Iterable[Parameters]:
+def grid(config: RunConfig) -> Iterable[Parameters]:
     for name, n in MAPS:
-        for samples in SAMPLES[scope.scale]:
-            yield {"map": name, "n": n, "samples": samples, **shared.dimension(scope)}
+        for samples in SAMPLES[config.scale]:
+            yield {"map": name, "n": n, "samples": samples, **shared.dimension(config)}
 
 
 def table(finished: Sequence[TrialResult]) -> Table:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from wordsway.experiments.experiment import Experiment, Parameters, Record, RunConfig, Table, TrialResult, Verdict
+from wordsway.experiments.experiment import Experiment, Parameters, RunConfig, Table, TrialResult, Verdict
 from wordsway.figures import _generalization as shared
 
 if TYPE_CHECKING:
@@ -15,14 +15,14 @@ MAPS = (("raf", 40), ("raf", 120), ("relu-raf", 40), ("relu-raf", 120))
 SAMPLES = {"quick": 200, "paper": 400}
 
 
-def trial(parameters: Parameters, seed: int) -> Record:
+def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
     """One simulation with every loss and penalty, which the next two figures read too."""
     return shared.simulate(parameters, seed, ("alignment", "error", "swapped"), (0.0, *shared.PENALTIES))
 
 
-def grid(scope: RunConfig) -> Iterable[Parameters]:
+def grid(config: RunConfig) -> Iterable[Parameters]:
     for name, n in MAPS:
-        yield {"map": name, "n": n, "samples": SAMPLES[scope.scale], **shared.dimension(scope)}
+        yield {"map": name, "n": n, "samples": SAMPLES[config.scale], **shared.dimension(config)}
 
 
 def table(finished: Sequence[TrialResult]) -> Table:

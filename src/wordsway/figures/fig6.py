@@ -33,7 +33,7 @@ FIGURE = Experiment(
     about="As figure 5, with Delta from the penalised alignment losses (148) and (149). It reads the simulations of "
     "figure 5, where all losses are minimised at once.",
     trial=fig5.trial,
-    grid=lambda scope: (),
+    grid=lambda config: (),
     trials=fig5.FIGURE.trials,
     table=table,
     claims=claims,

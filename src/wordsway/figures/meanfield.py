@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from statistics import geometric_mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,7 +14,6 @@ from wordsway.experiments.experiment import (
     Estimate,
     Experiment,
     Parameters,
-    Record,
     RunConfig,
     Table,
     TrialResult,
@@ -46,7 +45,7 @@ def layer(d: int, seed: int) -> Attention:
     return Attention(query / size, key)
 
 
-def trial(parameters: Parameters, seed: int) -> Record:
+def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
     """The largest ratio of distances that is found over clouds in the ball of radius R, and the bounds."""
     masked, R = parameters["masked"], parameters["R"]
     found = mean_field_lipschitz(layer(parameters["d"], seed), R, parameters["points"], seed, masked=masked)
@@ -61,9 +60,9 @@ def trial(parameters: Parameters, seed: int) -> Record:
     }
 
 
-def grid(scope: RunConfig) -> Iterable[Parameters]:
+def grid(config: RunConfig) -> Iterable[Parameters]:
     for masked in (False, True):
-        for R in RADII[scope.scale]:
+        for R in RADII[config.scale]:
             yield {"d": _D, "points": _POINTS, "masked": masked, "R": R}
 
 

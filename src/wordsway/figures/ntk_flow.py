@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wordsway.contexts import gaussian_context
 from wordsway.experiments.claims import TOO_FEW, curves
@@ -12,7 +12,6 @@ from wordsway.experiments.experiment import (
     Estimate,
     Experiment,
     Parameters,
-    Record,
     RunConfig,
     Table,
     TrialResult,
@@ -27,7 +26,7 @@ SAMPLES, D = 12, 30
 TIMES = (0.0, 0.25, 0.5, 1.0, 2.0, 3.0)  # in units of 1 / lambda_min
 
 
-def trial(parameters: Parameters, seed: int) -> Record:
+def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
     """Losses of the network and of its linearisation at each time, and the bound, over the loss at the start."""
     import torch
 
@@ -40,15 +39,15 @@ def trial(parameters: Parameters, seed: int) -> Record:
     slowest = smallest_eigenvalue(ntk(network, inputs)).value
     flow = gradient_flow(network, inputs, labels, [time / slowest for time in TIMES])
     start = float(flow.actual[0])
-    record: Record = {"lambda_min": slowest}
+    record: dict[str, Any] = {"lambda_min": slowest}
     for place, time in enumerate(TIMES):
         for name in ("actual", "linear", "bound"):
             record[f"{name} {time:g}"] = float(getattr(flow, name)[place]) / start
     return record
 
 
-def grid(scope: RunConfig) -> Iterable[Parameters]:
-    for width in WIDTHS[scope.scale]:
+def grid(config: RunConfig) -> Iterable[Parameters]:
+    for width in WIDTHS[config.scale]:
         yield {"width": width}
 
 

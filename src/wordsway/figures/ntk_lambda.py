@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wordsway.experiments.claims import TOO_FEW, curves, deviation
 from wordsway.experiments.experiment import (
     Estimate,
     Experiment,
     Parameters,
-    Record,
     RunConfig,
     Table,
     TrialResult,
@@ -29,7 +28,7 @@ WIDTHS = {"quick": (10, 13, 18, 25, 40, 60, 90), "paper": (30, 50, 71, 100, 141,
 _ENOUGH = 1.2  # times as many parameters as samples: then the eigenvalue has to be positive
 
 
-def trial(parameters: Parameters, seed: int) -> Record:
+def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
     """The smallest eigenvalue of the block of the hidden weight of a network of three, over its mean eigenvalue."""
     from wordsway.kernels import Network, ntk, smallest_eigenvalue
     from wordsway.models import input_samples
@@ -48,10 +47,10 @@ def trial(parameters: Parameters, seed: int) -> Record:
     }
 
 
-def grid(scope: RunConfig) -> Iterable[Parameters]:
-    for data, counts in SAMPLES[scope.scale].items():
+def grid(config: RunConfig) -> Iterable[Parameters]:
+    for data, counts in SAMPLES[config.scale].items():
         for count in counts:
-            for width in WIDTHS[scope.scale]:
+            for width in WIDTHS[config.scale]:
                 yield {"data": data, "samples": count, "width": width}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wordsway.contexts import gaussian_context
 from wordsway.experiments.claims import TOO_FEW, curves
@@ -13,7 +13,6 @@ from wordsway.experiments.experiment import (
     Estimate,
     Experiment,
     Parameters,
-    Record,
     RunConfig,
     Table,
     TrialResult,
@@ -30,7 +29,7 @@ _FITTED = 1e-4
 _MANY, _FEW = 3.0, 0.8  # parameters over samples: then samples are fitted, or are not
 
 
-def trial(parameters: Parameters, seed: int) -> Record:
+def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
     """The loss after training a network of four weights on random labels."""
     import torch
 
@@ -44,10 +43,10 @@ def trial(parameters: Parameters, seed: int) -> Record:
     return {"loss": found.loss, "parameters": network.parameters, "steps_taken": len(found.losses)}
 
 
-def grid(scope: RunConfig) -> Iterable[Parameters]:
-    for count in SAMPLES[scope.scale]:
-        for width in WIDTHS[scope.scale]:
-            yield {"samples": count, "width": width, "steps": STEPS[scope.scale]}
+def grid(config: RunConfig) -> Iterable[Parameters]:
+    for count in SAMPLES[config.scale]:
+        for width in WIDTHS[config.scale]:
+            yield {"samples": count, "width": width, "steps": STEPS[config.scale]}
 
 
 def table(finished: Sequence[TrialResult]) -> Table:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wordsway.experiments.claims import TOO_FEW, each
-from wordsway.experiments.experiment import Experiment, Parameters, Record, Table, Verdict
+from wordsway.experiments.experiment import Experiment, Parameters, Table, Verdict
 from wordsway.figures import _smoothness as shared
 from wordsway.smoothness import adversarial_directions, lipschitz_bounds, local_lipschitz
 
@@ -16,7 +16,7 @@ LENGTHS = {"quick": (16, 64, 256), "paper": (16, 32, 64, 128, 256, 512, 1024)}
 _CHOSEN_AT = 512  # words: the same head and direction for every length, so that the contexts are one family
 
 
-def trial(parameters: Parameters, seed: int) -> Record:
+def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
     """The constant of a layer at its adversarial context in the ball of its norm, and the upper bound there."""
     model, attention = shared.layer_of(parameters)
     n, radius = parameters["n"], model.radius(parameters["layer"])

@@ -13,7 +13,6 @@ from wordsway.experiments.experiment import (
     Estimate,
     Experiment,
     Parameters,
-    Record,
     RunConfig,
     Table,
     TrialResult,
@@ -41,7 +40,7 @@ _BOUNDS = {  # by name: what the legend says, colour and dash
 }
 
 
-def trial(parameters: Parameters, seed: int) -> Record:
+def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
     """The constant at a typical, an adversarial and a climbed context, and every bound."""
     n = parameters["n"]
     layer, context, radius = _setting(parameters, seed)
@@ -73,12 +72,12 @@ def _setting(parameters: Parameters, seed: int) -> tuple[Attention, Tensor, floa
     return attention, context, model.radius(_LAYER)
 
 
-def grid(scope: RunConfig) -> Iterable[Parameters]:
-    steps = STEPS[scope.scale]
-    model = scope.model or shared.ENCODER
+def grid(config: RunConfig) -> Iterable[Parameters]:
+    steps = STEPS[config.scale]
+    model = config.model or shared.ENCODER
     panels: tuple[dict[str, Any], ...] = ({"panel": HEAD}, {"panel": f"{model}, layer {_LAYER}", "model": model})
     for panel in panels:
-        for n in LENGTHS[scope.scale]:
+        for n in LENGTHS[config.scale]:
             yield {**panel, "n": n, "steps": steps}
 
 

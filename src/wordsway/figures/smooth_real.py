@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wordsway.experiments.claims import each
-from wordsway.experiments.experiment import Experiment, Parameters, Record, Table, Verdict
+from wordsway.experiments.experiment import Experiment, Parameters, Table, Verdict
 from wordsway.figures import _smoothness as shared
 from wordsway.smoothness import local_lipschitz
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LENGTHS = {"quick": (4, 16, 64, 128), "paper": (2, 4, 8, 16, 32, 64, 128, 240)}
 
 
-def trial(parameters: Parameters, seed: int) -> Record:
+def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
     """The constant of a layer at what it reads on the first n tokens of a review."""
     model, attention = shared.layer_of(parameters)
     tokens = model.review_tokens(1, parameters["n"], seed)

@@ -9,15 +9,15 @@ import os
 import shlex
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from wordsway.errors import InputError
-from wordsway.experiments.experiment import NAME, VERDICTS, Experiment, RunConfig, Table, Verdict
-from wordsway.experiments.plan import sizes
-from wordsway.experiments.store import DIED, FAILED, Store
+from wordsway.experiments.experiment import NAME, VERDICTS, Experiment, RunConfig, Verdict, overall
+from wordsway.experiments.results import FigureResult
+from wordsway.experiments.runner import sizes
 from wordsway.figures._style import render
 from wordsway.report.pages import figures_page, picture
 
@@ -26,44 +26,6 @@ _PAGE = "index.html"
 # What a file has to hold to be the summary of a figure.
 _SUMMARY = {"name": str, "title": str, "about": str, "command": str, "facts": dict, "verdicts": list, "table": list}
 _COUNTS = ("asked", "finished", "problems")
-
-
-@dataclass(frozen=True)
-class FigureResult:
-    """What a figure says: its table, the verdicts on its claims, and how much of it has been run."""
-
-    experiment: Experiment
-    scope: RunConfig
-    table: Table
-    verdicts: list[Verdict]
-    asked: int
-    finished: int
-    problems: int
-
-    @property
-    def holds(self) -> bool | None:
-        """Whether all claims hold; None where the data cannot tell."""
-        return overall(self.verdicts)
-
-
-def overall(verdicts: Sequence[Verdict]) -> bool | None:
-    """Return False if any claim does not hold, else None if any cannot be judged or there is none, else True."""
-    outcomes = {verdict.holds for verdict in verdicts}
-    if False in outcomes:
-        return False
-    return None if None in outcomes or not outcomes else True
-
-
-def answer(experiment: Experiment, scope: RunConfig, store: Store) -> FigureResult:
-    """Read the finished trials of a scope and judge them; draws nothing."""
-    asked = experiment.asked(scope)
-    finished = store.records(asked)
-    table = experiment.table(finished)
-    known = set(asked)
-    family = experiment.family()
-    done = {trial for name, one in family.items() for trial in store.finished(name, one.version)}
-    problems = {row.trial for row in store.rows(list(family), (FAILED, DIED), known)} - done
-    return FigureResult(experiment, scope, table, experiment.claims(table), len(asked), len(finished), len(problems))
 
 
 def check_folder(folder: str | os.PathLike[str], make: bool = True) -> Path:
@@ -103,7 +65,7 @@ def write_figure(found: FigureResult, folder: Path) -> list[Path]:
 
 def _summary(found: FigureResult) -> dict[str, Any]:
     """Everything that the page shows of a figure, so that it can be made without running anything."""
-    experiment, scope = found.experiment, found.scope
+    experiment, scope = found.experiment, found.config
     return {
         "name": experiment.name,
         "title": experiment.title,
@@ -111,7 +73,7 @@ def _summary(found: FigureResult) -> dict[str, Any]:
         "command": command(experiment, scope),
         "facts": _facts(found),
         "verdicts": [verdict.to_dict() for verdict in found.verdicts],
-        "asked": found.asked,
+        "asked": found.planned,
         "finished": found.finished,
         "problems": found.problems,
         "table": found.table,
@@ -119,14 +81,14 @@ def _summary(found: FigureResult) -> dict[str, Any]:
 
 
 def _facts(found: FigureResult) -> dict[str, str]:
-    scope = found.scope
+    scope = found.config
     count = found.experiment.trials[scope.scale] if scope.trials is None else scope.trials
     return {
         "scale": scope.scale,
-        "parameters": sizes(found.experiment.asked(scope)),
+        "parameters": sizes(found.experiment.planned(scope)),
         "trials a point": str(count),
         "seeds": f"{scope.seed} to {scope.seed + count - 1}",
-        "trials finished": f"{found.finished} of {found.asked}",
+        "trials finished": f"{found.finished} of {found.planned}",
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
@@ -142,7 +104,7 @@ def command(experiment: Experiment, scope: RunConfig) -> str:
 
 def uses_model(experiment: Experiment, scope: RunConfig) -> bool:
     """Whether the model of a scope changes what an experiment asks."""
-    return experiment.asked(scope) != experiment.asked(replace(scope, model=None))
+    return experiment.planned(scope) != experiment.planned(replace(scope, model=None))
 
 
 def write_page(folder: Path, order: Sequence[str] = ()) -> Path:

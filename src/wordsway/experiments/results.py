@@ -1,0 +1,75 @@
+"""The result of a figure: its finished trials as a table, and the verdicts on its claims."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from wordsway.experiments.experiment import Experiment, RunConfig, Table, Verdict, overall
+from wordsway.experiments.store import DIED, FAILED, Store
+from wordsway.records import Record
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FigureResult(Record):
+    """The table of a figure, the verdicts on its claims, and how many of its trials have finished.
+
+    Attributes
+    ----------
+    planned, finished, problems : int
+        Trials of the configuration, those that finished, and those that failed or died and have not finished since.
+    """
+
+    summary_fields: ClassVar[tuple[str, ...]] = ("figure", "holds", "finished", "planned", "problems")
+
+    experiment: Experiment
+    config: RunConfig
+    table: Table
+    verdicts: list[Verdict]
+    planned: int
+    finished: int
+    problems: int
+
+    @property
+    def figure(self) -> str:
+        return self.experiment.name
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether all claims hold; None where the data cannot tell."""
+        return overall(self.verdicts)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "figure": self.figure,
+            "scale": self.config.scale,
+            "holds": self.holds,
+            "claims": [verdict.to_dict() for verdict in self.verdicts],
+            "trials": self.planned,
+            "finished": self.finished,
+            "failed": self.problems,
+        }
+
+    def rows(self) -> Table:
+        return self.table
+
+    def draw(self, ax: Axes) -> None:
+        """Draw the panels of the figure in the place of the given axes."""
+        figure = ax.figure.figure
+        ax.remove()
+        self.experiment.plot(self.table, figure)
+
+
+def figure_result(experiment: Experiment, config: RunConfig, store: Store) -> FigureResult:
+    """Read the finished trials of a configuration and judge the claims; draws nothing."""
+    trials = experiment.planned(config)
+    results = store.records(trials)
+    table = experiment.table(results)
+    needed = experiment.with_needs()
+    done = {trial for name, found in needed.items() for trial in store.finished(name, found.version)}
+    problems = {row.trial for row in store.rows(list(needed), (FAILED, DIED), set(trials))} - done
+    counts = (len(trials), len(results), len(problems))
+    return FigureResult(experiment, config, table, experiment.claims(table), *counts)
