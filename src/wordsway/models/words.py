@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import operator
-import re
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -15,28 +13,24 @@ from wordsway.errors import InputError, one_line
 from wordsway.models.tokenizer import Tokenizer
 
 _LOG = logging.getLogger(__name__)
-# Scripts that are written without spaces: each letter is a word
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_WITH_MARKS = (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0))  # no marks elsewhere
-_SKIN = "\U0001f3fb-\U0001f3ff"  # colours of the emoji before them
-_JOINERS = "\u200c\u200d"
+_UNSPACED = ("Thai", "Lao", "Myanmar", "Khmer", "Hiragana", "Katakana", "Han")  # scripts written without spaces
 _SHOWN = 30  # words that a message lists
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a text, or a token that the model reads besides its words.
+    """A word of a text, or a token that belongs to no word.
 
     Attributes
     ----------
     position : int or None
         Its number among the words of the text, from 0; None for special tokens, those of a chat template, and blanks.
     text : str
-        As it stands in the text; a special token by its name.
+        As it is written in the text; a special token by its name.
     start, end : int
-        Where it stands in the text; both 0 where it does not.
+        Its characters in the text; both 0 if it has none.
     tokens : tuple of int
-        Places of its tokens among what the model reads; where a text is cut, its last word may have others.
+        Its tokens among those that the model reads; the last word of a truncated text may have fewer.
     """
 
     position: int | None
@@ -47,7 +41,7 @@ class Word:
 
     @property
     def special(self) -> bool:
-        """Whether it is shown, but not measured unless asked for."""
+        """Whether it is shown, but measured only on request."""
         return self.position is None
 
 
@@ -59,15 +53,15 @@ class Text:
     ----------
     text : str
     ids : tuple of int
-        The token numbers.
+        The token ids.
     words : tuple of Word
-        In the order of their tokens, special ones too.
+        In the order of their tokens, special ones included.
     cut : int
-        Tokens at the end that were left out, because the model cannot read so many.
+        Number of tokens at the end that were left out, because the model cannot read so many.
     framed : bool
-        Whether it stands in a chat template, which has the special tokens that the model expects.
+        Whether it is inside a chat template, which has the special tokens that the model expects.
     offset : int
-        How much further back a word stands here than in what was given, because of that template.
+        How many characters later a word is here than in the text of the user, because of that template.
     """
 
     text: str
@@ -83,22 +77,22 @@ class Text:
         return tuple(word for word in self.words if word.position is not None)
 
     def span(self, word: Word) -> tuple[int, int]:
-        """Where a word stands in what was given, without a chat template; (0, 0) for what that template adds."""
+        """Return the characters of a word in the text of the user; (0, 0) for what a chat template adds."""
         if self.framed and word.special:
             return 0, 0
         return word.start - self.offset, word.end - self.offset
 
     def word(self, which: Any) -> Word:
-        """The word at a position, or the one that is written so, or an error that lists them."""
+        """Return the word at a position, or the one that is written so; the error lists the words."""
         words = self.scored
         if isinstance(which, str):
-            alike = [word for word in words if word.text == which]
-            alike = alike or [word for word in words if word.text.casefold() == which.casefold()]
-            if len(alike) == 1:
-                return alike[0]
-            if alike:
-                places = ", ".join(str(word.position) for word in alike)
-                raise InputError(f"word must stand once in the text, got {which!r} at {places}: give a position")
+            matches = [word for word in words if word.text == which]
+            matches = matches or [word for word in words if word.text.casefold() == which.casefold()]
+            if len(matches) == 1:
+                return matches[0]
+            if matches:
+                places = ", ".join(str(word.position) for word in matches)
+                raise InputError(f"word must occur once in the text, got {which!r} at {places}: give a position")
         try:
             place = -1 if isinstance(which, bool) else operator.index(which)
         except TypeError:
@@ -121,52 +115,53 @@ def read_text(tokenizer: Tokenizer, text: Any, name: str, *, cut: bool = False, 
     tokenizer : Tokenizer
     text : str
     name : str
-        What messages call the model.
+        Name of the model in messages.
     cut : bool
-        Whether a text that is too long is cut, which is logged as a warning; else it is refused.
+        Truncate a text that is too long, with a warning in the log; otherwise it is refused.
     chat : bool
-        Whether the text is put into the model's chat template, as what the user says.
+        Put the text into the model's chat template, as the text of the user.
     """
     if not isinstance(text, str):
         raise InputError(f"text must be a string, got {type(text).__name__}: give one text at a time")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"text must be valid unicode, got half a character at {error.start}: mend it") from error
-    if chat:
-        before, after = tokenizer.frame()
-        whole, start = before + text.strip() + after, len(before)
-        end, offset = start + len(text.strip()), start - (len(text) - len(text.lstrip()))
-    else:
-        whole, start, end, offset = text, 0, len(text), 0
-    encoding = tokenizer.backend.encode(whole, add_special_tokens=not chat)
-    found = _Tokens(whole, encoding, tokenizer)
-    left, kept = _cut(found, tokenizer.positions, name, cut, end)
-    words = tuple(_words(found, kept, start, end))
-    if left and all(word.special for word in words):
-        raise InputError(
-            f"the {tokenizer.positions} tokens that {name} reads must have a word, got none: "
-            "shorten what stands around the words"
-        )
+        raise InputError(f"text must be valid unicode, got half a character at {error.start}: correct it") from error
+    before, after = tokenizer.frame() if chat else ("", "")
+    inner = text.strip() if chat else text
+    whole, start = before + inner + after, len(before)
+    end, offset = start + len(inner), start - text.index(inner)
+    tokens = _Tokens(whole, tokenizer.backend.encode(whole, add_special_tokens=not chat), tokenizer)
+    kept = _kept(tokens, tokenizer.positions, name, cut, end)
+    words = tuple(_words(tokens, kept, start, end))
+    left_out = len(tokens.ids) - len(kept)
     if all(word.special for word in words):
+        if left_out:
+            raise InputError(
+                f"the {tokenizer.positions} tokens that {name} reads must have a word, got none: "
+                "use a shorter chat template, or a model that reads more tokens"
+            )
         raise InputError("text must have a word at least, got none: special tokens and blanks do not count")
-    return Text(whole, tuple(found.ids[place] for place in kept), words, left, chat, offset)
+    return Text(whole, tuple(tokens.ids[place] for place in kept), words, left_out, chat, offset)
 
 
 @cache
-def _word() -> re.Pattern[str]:
-    """A letter of a script without spaces, a run of other letters and digits (with apostrophes inside), or any sign.
+def _word() -> Any:
+    """Return the pattern of a word: a run of letters and digits, or a single character as it is displayed.
 
-    Each has the marks that follow it, such as accents; signs may be joined to one, as emoji are.
+    A run may have apostrophes inside, and the marks and joiners that follow its letters. Letters of scripts without
+    spaces are single, and so are signs and emoji, with their accents, skin colours and joined parts.
     """
-    marks = "".join(char for char in map(chr, _WITH_MARKS) if unicodedata.category(char)[0] == "M") + _SKIN
-    letter = rf"[^\W{_UNSPACED}]"
-    run = rf"{letter}(?:{letter}|[{marks}{_JOINERS}]|['\u2019](?={letter}))*"
-    return re.compile(rf"[{_UNSPACED}][{marks}]*|{run}|\S(?:[{marks}]|\u200d\S)*")
+    import regex  # late: only texts need it
+
+    unspaced = "".join(rf"\p{{scx={script}}}" for script in _UNSPACED)
+    letter = rf"[[\p{{L}}\p{{N}}_]--[{unspaced}]]"
+    run = rf"{letter}(?:{letter}|[\p{{M}}\p{{Emoji_Modifier}}\p{{Join_Control}}]|['\u2019](?={letter}))*"
+    return regex.compile(rf"{run}|(?![\s\x1c-\x1f])\X", regex.V1)  # str.strip takes \x1c to \x1f for blanks too
 
 
 class _Tokens:
-    """The tokens of a text: numbers, places in it, and whether each is special."""
+    """The tokens of a text: ids, names, characters in the text without blanks around them, and which are special."""
 
     def __init__(self, text: str, encoding: Any, tokenizer: Tokenizer) -> None:
         self.text = text
@@ -181,60 +176,60 @@ class _Tokens:
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
-    """A span without the blanks around it; what is blank alone is empty."""
+    """Return a span without the blanks around it; a span of blanks is empty."""
     inside = text[start:end]
     if not inside.strip():
         return start, start
     return start + len(inside) - len(inside.lstrip()), end - len(inside) + len(inside.rstrip())
 
 
-def _cut(found: _Tokens, limit: int, name: str, cut: bool, end: int) -> tuple[int, list[int]]:
-    """How many tokens are left out, and which are kept: those that close the text always are."""
-    count = len(found.ids)
+def _kept(tokens: _Tokens, limit: int, name: str, cut: bool, end: int) -> list[int]:
+    """Return the tokens that the model reads, at most `limit`: those that close the text are always kept."""
+    count = len(tokens.ids)
     if count <= limit:
-        return 0, list(range(count))
+        return list(range(count))
     if not cut:
         raise InputError(
             f"the text must have at most {limit} tokens, which is all that {name} reads, got {count}: "
             "shorten it, or ask for it to be cut"
         )
     closing = 0
-    while closing < count and (found.special[count - 1 - closing] or found.spans[count - 1 - closing][0] >= end):
+    while closing < count and (tokens.special[count - 1 - closing] or tokens.spans[count - 1 - closing][0] >= end):
         closing += 1
     _LOG.warning("%d of the text's %d tokens are left out: %s reads %d", count - limit, count, name, limit)
-    return count - limit, [*range(max(limit - closing, 0)), *range(count - closing, count)]
+    return [*range(max(limit - closing, 0)), *range(count - closing, count)]
 
 
-def _words(found: _Tokens, kept: list[int], start: int, end: int) -> Iterator[Word]:
-    """Words in order: a token belongs to all words that it touches, and words that share a token are one."""
-    owners = [0] * (len(found.text) + 1)  # number of the word that each character belongs to, from 1
-    spans = [match.span() for part in _between(found, start, end) for match in _word().finditer(found.text, *part)]
+def _words(tokens: _Tokens, kept: list[int], start: int, end: int) -> Iterator[Word]:
+    """Yield words in order: a token belongs to all words that it touches, and words that share a token are one."""
+    owners = [0] * (len(tokens.text) + 1)  # number of the word of each character, from 1
+    spans = [match.span() for part in _parts(tokens, start, end) for match in _word().finditer(tokens.text, *part)]
     for number, (first, last) in enumerate(spans, 1):
         owners[first:last] = [number] * (last - first)
-    position = 0
-    groups: list[tuple[set[int], list[int]]] = []
+    groups: list[tuple[set[int], list[int]]] = []  # words, and the tokens that touch them
     for place, token in enumerate(kept):
-        first, last = found.spans[token]
-        here = () if found.special[token] else owners[first : max(last, first + 1)]
+        first, last = tokens.spans[token]
+        here = () if tokens.special[token] else owners[first : max(last, first + 1)]
         touched = {owner for owner in here if owner}
         if groups and touched & groups[-1][0]:
             groups[-1][0].update(touched)
             groups[-1][1].append(place)
         else:
             groups.append((touched, [place]))
+    position = 0
     for touched, places in groups:
         if touched:
             first, last = spans[min(touched) - 1][0], spans[max(touched) - 1][1]
-            yield Word(position, found.text[first:last], first, last, tuple(places))
+            yield Word(position, tokens.text[first:last], first, last, tuple(places))
             position += 1
         else:
-            first, last = found.spans[kept[places[0]]]
-            yield Word(None, found.text[first:last] or found.names[kept[places[0]]], first, last, tuple(places))
+            first, last = tokens.spans[kept[places[0]]]
+            yield Word(None, tokens.text[first:last] or tokens.names[kept[places[0]]], first, last, tuple(places))
 
 
-def _between(found: _Tokens, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The parts of a text between the special tokens that are typed into it."""
-    for special, (first, last) in zip(found.special, found.spans, strict=True):
+def _parts(tokens: _Tokens, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a text between the special tokens that are typed into it."""
+    for special, (first, last) in zip(tokens.special, tokens.spans, strict=True):
         if special and start <= first < last <= end:
             yield start, first
             start = last
