@@ -13,7 +13,7 @@ import wordsway as ws
 from models import plain, tiny
 from models import small_transformers as small
 from wordsway.errors import InputError
-from wordsway.models.generic import positions_of, sees_the_past_only
+from wordsway.models.families import is_causal, positions_of
 from wordsway.models.outputs import output_named
 from wordsway.models.reader import Reader
 
@@ -88,7 +88,7 @@ def test_what_is_found_out(name: str) -> None:
     network = _make(name)
     body = network.base_model
     assert positions_of(body) == positions
-    assert sees_the_past_only(body, name) == causal
+    assert is_causal(body, name) == causal
     model = ws.load(network)
     assert (model.causal, model.positions, model.d, model.layers) == (causal, positions, 24, LAYERS)
     assert model.vocabulary == small.VOCABULARY
@@ -98,7 +98,7 @@ def test_what_is_found_out(name: str) -> None:
 def test_what_is_found_out_is_what_families_know(name: str) -> None:
     network = small.make(name)
     model = ws.load(network)
-    assert sees_the_past_only(network.base_model, "a model") == model.causal
+    assert is_causal(network.base_model, "a model") == model.causal
     assert positions_of(network.base_model) == model.positions
 
 
@@ -106,7 +106,7 @@ def test_what_is_found_out_is_what_families_know(name: str) -> None:
 def test_a_small_vocabulary_says_as_much(vocabulary: int) -> None:
     for name in ("bert", "gpt2"):
         network = small.make(name, vocab_size=vocabulary, pad_token_id=0)
-        assert sees_the_past_only(network.base_model, "a model") == small.SMALL[name].causal
+        assert is_causal(network.base_model, "a model") == small.SMALL[name].causal
 
 
 def test_as_many_positions_are_read_as_are_said(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_looking_at_a_network_draws_nothing() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1234)  # a state that looking does not start from
         state = torch.get_rng_state()
-        sees_the_past_only(network.base_model, "albert")
+        is_causal(network.base_model, "albert")
         assert torch.equal(torch.get_rng_state(), state)
         ws.load(network)
         assert torch.equal(torch.get_rng_state(), state)

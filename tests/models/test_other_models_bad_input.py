@@ -65,7 +65,7 @@ def test_damaged_files_are_refused(library: Library, bert: tuple[Path, Any], nam
     path.write_bytes({"cut": content[: len(content) // 2], "altered": b"\xff" * 8 + content[8:], "empty": b""}[damage])
     message = _refusal(bert[0])
     assert f"{path} must" in message
-    assert message.endswith(": save the model there again")
+    assert ": save the model there again" in message
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -79,16 +79,16 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "roberta"}, "must have the model_type bert or distilbert, got 'roberta': choose"),
-        ({"model_type": None}, "must have the model_type bert or distilbert, got None: choose"),
-        ({"model_type": ["bert"]}, r"must have the model_type bert or distilbert, got \['bert'\]: choose"),
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type absolute, got 'relative_key': choose"),
-        ({"embedding_size": 8}, "embeddings of the hidden size 16, got embedding_size 8: choose"),
-        ({"vocab_size": None}, "must be the encoder's configuration, got vocab_size None: save"),
-        ({"hidden_size": "16"}, "must be the encoder's configuration, got hidden_size '16': save"),
-        ({"max_position_embeddings": 0}, "must be the encoder's configuration, got max_position_embeddings 0: save"),
-        ({"type_vocab_size": True}, "must be the encoder's configuration, got type_vocab_size True: save"),
-        ({"layer_norm_eps": -1}, "must be the encoder's configuration, got layer_norm_eps -1: save"),
+        ({"model_type": "roberta"}, "of a bert or distilbert encoder .* got the model_type 'roberta': save .* choose"),
+        ({"model_type": None}, "got the model_type None: save"),
+        ({"model_type": ["bert"]}, r"got the model_type \['bert'\]: save"),
+        ({"position_embedding_type": "relative_key"}, "got the position_embedding_type 'relative_key': save"),
+        ({"embedding_size": 8}, "got embedding_size 8 in place of 16: save"),
+        ({"vocab_size": None}, "got vocab_size None: save"),
+        ({"hidden_size": "16"}, "got hidden_size '16': save"),
+        ({"max_position_embeddings": 0}, "got max_position_embeddings 0: save"),
+        ({"type_vocab_size": True}, "got type_vocab_size True: save"),
+        ({"layer_norm_eps": -1}, "got layer_norm_eps -1: save"),
         ({"hidden_size": 32}, r"word_embeddings.weight of shape \(\d+, 16\) in place of \(\d+, 32\): save"),
         ({"max_position_embeddings": 65}, r"position_embeddings.weight of shape \(64, 16\) in place of \(65, 16\)"),
         ({"type_vocab_size": 1}, r"token_type_embeddings.weight of shape \(2, 16\) in place of \(1, 16\)"),
@@ -106,7 +106,7 @@ def test_configurations_that_cannot_be_right_are_refused(
 
 def test_a_configuration_that_is_no_object_is_refused(bert: tuple[Path, Any]) -> None:
     (bert[0] / "config.json").write_text("[1]")
-    assert "must be the encoder's configuration, got a list: save" in _refusal(bert[0])
+    assert "got a list: save the model there again, or choose another model" in _refusal(bert[0])
 
 
 def _without(end: str) -> Callable[[Tables], Tables]:

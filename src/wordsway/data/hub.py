@@ -58,28 +58,15 @@ def _message(subject: str, repository: str, name: str, error: Exception) -> str:
             "model must be minilm, a folder that exists or a name on the hub such as bert-base-uncased, "
             f"got {repository!r}: check the path or the name"
         )
-    if isinstance(error, errors.OfflineModeIsEnabled):
-        return (
-            f"{subject} must be in the local hub cache while HF_HUB_OFFLINE is set, got no {name} there: "
-            "unset HF_HUB_OFFLINE, or give a local folder"
-        )
-    if isinstance(error, errors.GatedRepoError):
-        return (
-            f"{subject} must be open to you, got a gated repository: "
-            "ask for access on its page and log in, or give a local folder"
-        )
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return (
-            f"{subject} must be on the hub, got no such repository or a private one: "
-            "check the name, or give a local folder"
-        )
-    if isinstance(error, errors.RemoteEntryNotFoundError):
-        return (
-            f"{subject} must have {name} on the hub, got no such file (pickled weights are never read): "
-            "choose another model, or give a local folder that has it"
-        )
+    known = {
+        errors.OfflineModeIsEnabled: f"be in the local hub cache while HF_HUB_OFFLINE is set, got no {name} there: "
+        "unset HF_HUB_OFFLINE",
+        errors.GatedRepoError: "be open to you, got a gated repository: ask for access on its page and log in",
+        errors.RepositoryNotFoundError: "be on the hub, got no such repository or a private one: check the name",
+        errors.RemoteEntryNotFoundError: f"have {name} on the hub, got no such file (pickled weights are never read): "
+        "choose another model",
+    }
     reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return (
-        f"{subject} must be in the local cache or on a hub that can be reached, got {reason}: "
-        "check the name and the connection, or give a local folder"
-    )
+    other = f"be in the local cache or on a hub that can be reached, got {reason}: check the name and the connection"
+    rule = next((rule for kind, rule in known.items() if isinstance(error, kind)), other)
+    return f"{subject} must {rule}, or give a local folder"

@@ -189,51 +189,41 @@ def _load_config(model: str | None) -> _Config:
     """Read the configuration of an encoder, or raise if its layer 0 is not LayerNorm(word + position + segment)."""
     file = files.locate(model, files.CONFIG)
     try:
-        raw = json.loads(file.path.read_text(encoding="utf-8"))
-        if not isinstance(raw, dict):
-            raise ValueError(f"a {type(raw).__name__}")
-        _check_kind(raw, str(file.path))
-        bert = raw["model_type"] == "bert"
-        eps = raw.get("layer_norm_eps", _EPS) if bert else _EPS
-        if type(eps) not in (int, float) or not 0 <= eps < math.inf:
-            raise ValueError(f"layer_norm_eps {eps!r}")
-        return _Config(
-            kind=raw["model_type"],
-            vocabulary=_size(raw, "vocab_size"),
-            positions=_size(raw, "max_position_embeddings"),
-            segments=_size({"type_vocab_size": 2, **raw}, "type_vocab_size") if bert else 0,
-            dimension=_size(raw, _DIMENSION[raw["model_type"]]),
-            eps=float(eps),
-        )
-    except InputError:
-        raise
+        return _parse_config(json.loads(file.path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
-        raise InputError(f"{file.path} must be the encoder's configuration, got {error}: {file.remedy}") from error
-
-
-def _check_kind(raw: dict[str, Any], where: str) -> None:
-    """Raise if positions are not added to words, or words have another dimension than layer 0."""
-    kind = raw.get("model_type")
-    if not isinstance(kind, str) or kind not in _DIMENSION:
-        known = " or ".join(_DIMENSION)
-        raise InputError(f"{where} must have the model_type {known}, got {kind!r}: choose a model of such a type")
-    positions = raw.get("position_embedding_type") or "absolute"
-    if positions != "absolute":
         raise InputError(
-            f"{where} must have the position_embedding_type absolute, got {positions!r}: "
-            "choose a model that adds its positions to its words"
-        )
-    hidden = raw.get(_DIMENSION[kind])
-    embedding = raw.get("embedding_size", hidden)
-    if embedding != hidden:
-        raise InputError(
-            f"{where} must have embeddings of the hidden size {hidden}, got embedding_size {embedding}: "
-            "choose a model without a projection between them"
-        )
+            f"{file.path} must be the configuration of a {' or '.join(_DIMENSION)} encoder that adds positions to "
+            f"words, got {error}: {file.remedy}, or choose another model"
+        ) from error
 
 
-def _size(raw: dict[str, Any], key: str) -> int:
-    value = raw.get(key)
+def _parse_config(raw: Any) -> _Config:
+    if not isinstance(raw, dict):
+        raise ValueError(f"a {type(raw).__name__}")
+    kind, added = raw.get("model_type"), raw.get("position_embedding_type") or "absolute"
+    if kind not in tuple(_DIMENSION):
+        raise ValueError(f"the model_type {kind!r}")
+    if added != "absolute":
+        raise ValueError(f"the position_embedding_type {added!r}")
+    dimension = _size(raw, _DIMENSION[kind])
+    if raw.get("embedding_size", dimension) != dimension:
+        raise ValueError(f"embedding_size {raw['embedding_size']} in place of {dimension}")
+    bert = kind == "bert"
+    eps = raw.get("layer_norm_eps", _EPS) if bert else _EPS
+    if type(eps) not in (int, float) or not 0 <= eps < math.inf:
+        raise ValueError(f"layer_norm_eps {eps!r}")
+    return _Config(
+        kind=kind,
+        vocabulary=_size(raw, "vocab_size"),
+        positions=_size(raw, "max_position_embeddings"),
+        segments=_size(raw, "type_vocab_size", 2) if bert else 0,
+        dimension=dimension,
+        eps=float(eps),
+    )
+
+
+def _size(raw: dict[str, Any], key: str, default: int | None = None) -> int:
+    value = raw.get(key, default)
     if type(value) is not int or value < 1:
         raise ValueError(f"{key} {value!r}")
     return value

@@ -1,25 +1,37 @@
-"""Where each family of transformers keeps its self-attention; sizes come from the configuration, never from shapes.
+"""What has to be known about a network of transformers: its family's attention, or what running it shows.
 
-Everything here reads objects that transformers made, without importing it.
+Sizes come from the configuration, never from shapes. Everything here works on objects that transformers made, without
+importing it.
 """
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from __future__ import annotations
 
+import copy
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
 from torch import Tensor, nn
 
-from wordsway.errors import InputError
+from wordsway import seeds
+from wordsway.errors import InputError, one_line
 from wordsway.maps import Rotary
 
+if TYPE_CHECKING:
+    from wordsway.models.layered import Layered
+
 Arguments = dict[str, Any]
-HALF = "EncoderModel"  # how classes end that are half of what reads and writes, such as T5EncoderModel
+HALF = "EncoderModel"  # suffix of classes that are the encoder of an encoder-decoder, such as T5EncoderModel
+_NO_LIMIT = 2**20
+_ROUNDING = 1e-4  # relative difference between two passes of a float32 network that rounding explains
+_HOOKS = "_output_capturing_hooks_installed"  # where transformers notes its hooks, which a copy does not have
 
 
 @dataclass(frozen=True)
 class Family:
-    """What has to be known about models of one kind. A body is the model without what it has on top.
+    """Where models of one type keep what is measured. A body is the model without its head.
 
     Attributes
     ----------
@@ -30,15 +42,13 @@ class Family:
     norm
         The norm whose output the attention of a layer reads: its own, or the last one before it.
     last
-        The norm after all layers, which is where layers have their own norm first; else None.
+        The norm after all layers, for models whose layers start with a norm of their own; else None.
     embeddings
-        The module that makes the rows which the first layer reads, where that is more than adding positions; else None.
+        The module that makes the rows which the first layer reads, if that is more than adding positions; else None.
     causal
-        Whether words see only what comes before them.
-    positions
-        Number of tokens that can be read at once.
+        Whether words attend only to what comes before them.
     window
-        Words that a layer sees at most, itself included; None is all.
+        Number of words that a layer attends to, itself included; None is all.
     """
 
     blocks: Callable[[Any], nn.ModuleList]
@@ -47,24 +57,25 @@ class Family:
     last: Callable[[Any], Any] | None = None
     embeddings: Callable[[Any], Any] | None = None
     causal: Callable[[Any], bool] = lambda config: True
-    positions: Callable[[Any], int] = lambda config: int(config.max_position_embeddings)
     window: Callable[[Any, int], int | None] = lambda config, index: None
 
 
 def family_of(config: Any) -> Family:
-    """Return the family of a model by its configuration, or raise where its attention is not known."""
-    family = FAMILIES[check_type(config.model_type)]
+    """Return the family of a model by its configuration, or raise if its attention is not known."""
+    kind = config.model_type
+    if kind not in FAMILIES:
+        raise _unknown(f"the model_type {kind!r}", f"choose a model of the type {', '.join(FAMILIES)}")
     positions = getattr(config, "position_embedding_type", None) or "absolute"
     if positions != "absolute":
         raise _unknown(f"the position_embedding_type {positions!r}", "choose a model that adds positions to words")
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
     if "dynamic" in rope or rope == "longrope":
         raise _unknown(f"the rope_type {rope!r}, whose angles depend on the length", "choose a model with fixed angles")
-    return family
+    return FAMILIES[kind]
 
 
 def known_family(config: Any) -> Family | None:
-    """Return the family of a model, or None where its attention is not known: it can still be run as a whole."""
+    """Return the family of a model, or None if its attention is not known: it can still be run as a whole."""
     try:
         return family_of(config)
     except InputError:
@@ -72,13 +83,13 @@ def known_family(config: Any) -> Family | None:
 
 
 def classes(config: Mapping[str, Any]) -> list[str]:
-    """The classes that a configuration names, where it names any."""
-    said = config.get("architectures")
-    return [name for name in said if isinstance(name, str)] if isinstance(said, list) else []
+    """Return the classes that a configuration names."""
+    named = config.get("architectures")
+    return [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
 
 
-def check_whole(config: Mapping[str, Any]) -> None:
-    """Raise where a model is not a stack of layers over words, by its configuration."""
+def check_one_stack(config: Mapping[str, Any]) -> None:
+    """Raise if a model is not one stack of layers over words, by its configuration."""
     kind = config.get("model_type")
     if not isinstance(kind, str):
         raise InputError(f"the model must say its model_type, got {kind!r}: give a folder that transformers saved")
@@ -89,19 +100,12 @@ def check_whole(config: Mapping[str, Any]) -> None:
         )
 
 
-def check_type(model_type: object) -> str:
-    """Return a model_type whose attention is known, or raise."""
-    if not isinstance(model_type, str) or model_type not in FAMILIES:
-        raise _unknown(f"the model_type {model_type!r}", f"choose a model of the type {', '.join(FAMILIES)}")
-    return model_type
-
-
-def _unknown(found: str, remedy: str) -> InputError:
-    return InputError(f"the model's attention must be a softmax of scaled products, got {found}: {remedy}")
+def _unknown(got: str, remedy: str) -> InputError:
+    return InputError(f"the model's attention must be a softmax of scaled products, got {got}: {remedy}")
 
 
 def _projections(**modules: Any) -> Arguments:
-    """Weights and biases of linear layers, as `Attention` calls them."""
+    """Return weights and biases of linear layers, as arguments of `Attention`."""
     arguments: Arguments = {}
     for name, module in modules.items():
         if type(module) is not nn.Linear:
@@ -113,13 +117,19 @@ def _projections(**modules: Any) -> Arguments:
     return arguments
 
 
-# BERT and its kin: norms come last, so a layer reads what the one below has normalised
+# BERT and DistilBERT: norms come last, so a layer reads what the one below has normalized
 
 
 def _bert_attention(body: Any, index: int) -> Arguments:
     part = body.encoder.layer[index].attention
-    given = _projections(query=part.self.query, key=part.self.key, value=part.self.value, output=part.output.dense)
-    return {**given, "heads": body.config.num_attention_heads}
+    linear = _projections(query=part.self.query, key=part.self.key, value=part.self.value, output=part.output.dense)
+    return {**linear, "heads": body.config.num_attention_heads}
+
+
+def _distilbert_attention(body: Any, index: int) -> Arguments:
+    part = body.transformer.layer[index].attention
+    linear = _projections(query=part.q_lin, key=part.k_lin, value=part.v_lin, output=part.out_lin)
+    return {**linear, "heads": body.config.num_attention_heads}
 
 
 _BERT = Family(
@@ -129,22 +139,6 @@ _BERT = Family(
     embeddings=lambda body: body.embeddings,
     causal=lambda config: bool(config.is_decoder),
 )
-_ROBERTA = Family(  # its positions start after that of the padding
-    blocks=_BERT.blocks,
-    projections=_BERT.projections,
-    norm=_BERT.norm,
-    embeddings=_BERT.embeddings,
-    causal=_BERT.causal,
-    positions=lambda config: int(config.max_position_embeddings - config.pad_token_id - 1),
-)
-
-
-def _distilbert_attention(body: Any, index: int) -> Arguments:
-    part = body.transformer.layer[index].attention
-    given = _projections(query=part.q_lin, key=part.k_lin, value=part.v_lin, output=part.out_lin)
-    return {**given, "heads": body.config.num_attention_heads}
-
-
 _DISTILBERT = Family(
     blocks=lambda body: body.transformer.layer,
     projections=_distilbert_attention,
@@ -163,10 +157,9 @@ def _gpt2_attention(body: Any, index: int) -> Arguments:
     part, config = body.h[index].attn, body.config
     weight, bias = _transposed("c_attn", part.c_attn)
     output, output_bias = _transposed("c_proj", part.c_proj)
-    d = config.hidden_size
-    query, key, value = weight[:d], weight[d : 2 * d], weight[2 * d :]
-    query_bias, key_bias, value_bias = bias[:d], bias[d : 2 * d], bias[2 * d :]
-    scale = 1.0 if config.scale_attn_weights else math.sqrt(d // config.num_attention_heads)
+    query, key, value = weight.chunk(3)
+    query_bias, key_bias, value_bias = bias.chunk(3)
+    scale = 1.0 if config.scale_attn_weights else math.sqrt(config.hidden_size // config.num_attention_heads)
     if config.scale_attn_by_inverse_layer_idx:
         scale /= index + 1
     if scale != 1.0:
@@ -190,19 +183,19 @@ _GPT2 = Family(
 )
 
 
-# Llama and its kin: rotary positions, heads that share keys and values
+# Llama, Mistral and Qwen2: rotary positions, heads that share keys and values
 
 
 def _llama_attention(body: Any, index: int) -> Arguments:
     part, config = body.layers[index].self_attn, body.config
-    given = _projections(query=part.q_proj, key=part.k_proj, value=part.v_proj, output=part.o_proj)
-    turned = Rotary(body.rotary_emb.inv_freq, scale=body.rotary_emb.attention_scaling)
+    linear = _projections(query=part.q_proj, key=part.k_proj, value=part.v_proj, output=part.o_proj)
+    rotary = Rotary(body.rotary_emb.inv_freq, scale=body.rotary_emb.attention_scaling)
     heads = {"heads": config.num_attention_heads, "key_heads": config.num_key_value_heads}
-    return {**given, **heads, "rotary": turned}
+    return {**linear, **heads, "rotary": rotary}
 
 
 def _window(config: Any, index: int) -> int | None:
-    """Mistral has one window for all layers; Qwen2 says which layers have it."""
+    """Mistral has one window for all layers; Qwen2 lists the layers that have it."""
     size = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None)
     return None if size is None or (kinds and kinds[index] != "sliding_attention") else int(size)
@@ -218,12 +211,100 @@ _LLAMA = Family(
 
 FAMILIES = {
     "bert": _BERT,
-    "roberta": _ROBERTA,
-    "xlm-roberta": _ROBERTA,
-    "camembert": _ROBERTA,
+    "roberta": _BERT,
+    "xlm-roberta": _BERT,
+    "camembert": _BERT,
     "distilbert": _DISTILBERT,
     "gpt2": _GPT2,
     "llama": _LLAMA,
     "mistral": _LLAMA,
     "qwen2": _LLAMA,
 }
+
+
+# Networks of any family: found out by looking at them and by running them
+
+
+def positions_of(body: Any) -> int:
+    """Return the number of tokens that a body can read at once; 2^20 if nothing limits it."""
+    for name, module in body.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            return int(module.num_embeddings - module.padding_idx - 1)  # RoBERTa counts from behind the padding
+    limit = getattr(body.config, "max_position_embeddings", None)
+    return int(limit) if limit and limit > 0 else _NO_LIMIT
+
+
+def is_causal(body: Any, name: str) -> bool:
+    """Whether rows do not depend on what follows them: tested on two random texts that differ in their last word.
+
+    They are embeddings, not token ids, since an id may be that of the padding, which some models leave out.
+    """
+    table = body.get_input_embeddings().weight.detach()
+    texts = torch.randn(2, 3, table.shape[1], generator=torch.Generator().manual_seed(0)).to(table) * table.std()
+    texts[1, :2] = texts[0, :2]
+    rows = _run(body, name, inputs_embeds=texts)[:, :2]
+    return bool(torch.allclose(rows[0], rows[1], atol=1e-6))
+
+
+def check_embeddings(model: Layered) -> None:
+    """Raise unless a model returns the same for token ids and for their embeddings, since embeddings are perturbed.
+
+    Some models look words up again in higher layers (Gemma 3n), where a perturbed embedding belongs to no word.
+    """
+    padding = getattr(model.network.config, "pad_token_id", None)
+    ids = [number for part in (1, 2, 3) if (number := model.vocabulary * part // 4) != padding]
+    rows, body = model.embedded(ids)[None], model.network.base_model
+    from_ids = _run(body, model.name, input_ids=torch.tensor([ids], device=rows.device))
+    from_rows = _run(body, model.name, inputs_embeds=rows.clone())
+    if bool(torch.isfinite(from_ids).all()) and not alike(from_rows, from_ids):
+        difference = float(torch.linalg.vector_norm(from_rows - from_ids) / torch.linalg.vector_norm(from_ids))
+        raise InputError(
+            f"{model.name} must give the same for words and for their embeddings, got a relative difference of "
+            f"{difference:.2g}: choose another model"
+        )
+
+
+def alike(actual: Tensor, expected: Tensor) -> bool:
+    """Whether two outputs are equal up to rounding."""
+    difference = torch.linalg.vector_norm((actual - expected).double())
+    size = torch.linalg.vector_norm(expected.double())
+    return bool(difference <= size * max(_ROUNDING, 10 * torch.finfo(expected.dtype).eps))
+
+
+def _run(body: Any, name: str, **inputs: Tensor) -> Tensor:
+    """Return the last hidden state (B, n, d) for token ids or embeddings, none of which is padding."""
+    (given,) = inputs.values()
+    ones = torch.ones(given.shape[:2], dtype=torch.long, device=given.device)
+    with torch.no_grad(), seeds.untouched(0):  # some models draw random numbers in a forward pass
+        try:
+            rows: Tensor = body(attention_mask=ones, **inputs)[0]
+        except Exception as error:  # models that take other inputs raise anything
+            got = one_line(error, 200)
+            raise InputError(f"{name} must take embeddings of words, got {got}: choose another model") from error
+    return rows
+
+
+def skeleton(module: nn.Module, instead: Iterable[tuple[Any, Any]] = ()) -> Any:
+    """Return a copy of a module in evaluation mode, without hooks and gradient flags, which shares its weights.
+
+    Parameters
+    ----------
+    module
+        Not changed. If its weights are changed in place, those of the copy change too.
+    instead
+        Pairs of an object inside the module and its replacement in the copy.
+
+    Notes
+    -----
+    The cost is that of the Python objects, a few milliseconds: no weight is copied.
+    """
+    memo: dict[int, Any] = {id(old): new for old, new in instead}
+    for part in module.modules():
+        hooks = [table for name, table in vars(part).items() if "hooks" in name and isinstance(table, dict)]
+        memo.update({id(table): type(table)() for table in hooks})
+    memo.update({id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in module.parameters()})
+    memo.update({id(buffer): buffer for buffer in module.buffers()})
+    twin = copy.deepcopy(module, memo).eval()
+    for part in twin.modules():
+        vars(part).pop(_HOOKS, None)
+    return twin

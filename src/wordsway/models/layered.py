@@ -15,9 +15,8 @@ from wordsway.checks import check_at_most, check_size
 from wordsway.data.reviews import load_reviews
 from wordsway.errors import InputError, one_line
 from wordsway.maps import Attention
-from wordsway.models.families import Family, family_of
+from wordsway.models.families import Family, family_of, skeleton
 from wordsway.models.radius import norm_radius
-from wordsway.models.skeleton import skeleton
 from wordsway.models.tokenizer import Tokenizer
 
 _LOG = logging.getLogger(__name__)

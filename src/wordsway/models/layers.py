@@ -13,8 +13,7 @@ from wordsway.checks import check_positive, check_size
 from wordsway.errors import InputError, one_line
 from wordsway.maps import Attention
 from wordsway.maps.attention import NAMES
-from wordsway.models.families import family_of
-from wordsway.models.skeleton import skeleton
+from wordsway.models.families import family_of, skeleton
 from wordsway.models.words import Text, Word
 from wordsway.seeds import generator
 from wordsway.sensitivity import SearchBudget, Sensitivity, word_sensitivity

@@ -9,8 +9,7 @@ from typing import Any, SupportsIndex
 from torch import nn
 
 from wordsway.errors import InputError
-from wordsway.models.families import known_family
-from wordsway.models.generic import check_embeddings, positions_of, sees_the_past_only
+from wordsway.models.families import check_embeddings, is_causal, known_family, positions_of
 from wordsway.models.layered import Layered
 from wordsway.models.layers import (
     DRAWS,
@@ -261,10 +260,10 @@ def describe(name: str, network: Any, tokenizer: Tokenizer | None = None) -> Mod
     model = Model(
         name=name,
         family=config.model_type,
-        causal=family.causal(config) if family else sees_the_past_only(body, name),
+        causal=family.causal(config) if family else is_causal(body, name),
         d=int(config.hidden_size),
         layers=len(family.blocks(body)) if family else int(config.num_hidden_layers),
-        positions=family.positions(config) if family else positions_of(body),
+        positions=positions_of(body),
         vocabulary=int(table.num_embeddings),
         network=network,
         tokenizer=tokenizer,

@@ -12,10 +12,8 @@ from torch import Tensor, nn
 
 from wordsway import memory
 from wordsway.errors import InputError, NumericalError
-from wordsway.models.families import known_family
-from wordsway.models.generic import alike
+from wordsway.models.families import alike, known_family, skeleton
 from wordsway.models.outputs import Output
-from wordsway.models.skeleton import skeleton
 from wordsway.models.words import Word
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Transformers by name, folder, GGUF file or object. This is the only module that imports transformers, and late."""
+"""Transformers by name, folder, GGUF file or object; the library transformers is imported late."""
 
 import contextlib
 import dataclasses
@@ -18,10 +18,9 @@ from wordsway import memory, seeds
 from wordsway.data import cache, offline
 from wordsway.errors import InputError, MissingExtra, nearest, one_line
 from wordsway.models import files
-from wordsway.models.families import HALF, check_whole, classes
+from wordsway.models.families import HALF, check_one_stack, classes, skeleton
 from wordsway.models.files import ModelFile
 from wordsway.models.model import Model, describe
-from wordsway.models.skeleton import skeleton
 from wordsway.models.tokenizer import Tokenizer, from_file, from_object
 
 _LOG = logging.getLogger(__name__)
@@ -29,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 NAMES = (files.OFFLINE, "smollm2", "gpt2-random")
 
 _READ = {"dtype": torch.float32, "attn_implementation": "eager", "local_files_only": True, "trust_remote_code": False}
-_UNUSED = "pooler."  # what files often lack, and layers do not need
+_UNUSED = "pooler."  # weights that files often lack, and that no measurement uses
 _SEED = 0  # of gpt2-random
 
 
@@ -38,43 +37,42 @@ def load(model: Any, tokenizer: Any = None) -> Model:
 
     Parameters
     ----------
-    model
+    model : str or transformers.PreTrainedModel
         ``"minilm"`` (an encoder of 6 layers, d = 384) and ``"smollm2"`` (a decoder of 30 layers, d = 576, with 9 heads
         that share 3 of keys) from offline packages, whose checksums are verified; ``"gpt2-random"``, a GPT-2 of 12
-        layers, d = 768, with random weights from a fixed seed, which reads the token numbers of minilm; the path of a
-        folder as transformers saves models, or of a GGUF file; a name on the hub, from which the configuration, the
-        weights and the tokenizer are fetched once; or a model object of transformers. That stays as it is: what is
-        returned has its weights on the same memory, but modules of its own.
-    tokenizer
-        A fast tokenizer of transformers, or one of tokenizers; the model's own unless told.
+        layers, d = 768, with random weights from a fixed seed and the tokenizer of minilm; the path of a folder as
+        transformers saves models, or of a GGUF file; a name on the hub, from which the configuration, the weights and
+        the tokenizer are downloaded once; or a model object of transformers. The object is not changed: the result
+        shares its weights, but has its own modules.
+    tokenizer : optional
+        A fast tokenizer of transformers, or one of tokenizers; default: the model's own.
 
     Returns
     -------
     Model
-        In float32 (an object: in its own dtype), in evaluation mode, without gradient flags. The offline ones are read
-        once a process.
+        In float32 (an object: in its own dtype), in evaluation mode, without gradient flags. The offline models are
+        read once per process.
 
     Raises
     ------
     InputError
-        Where there is no such model, a file is damaged or pickled, it is an encoder and a decoder in one, or it gives
-        other things for embeddings than for the words that they are of. Layers as `Attention` are known of bert,
-        roberta, xlm-roberta, camembert, distilbert, gpt2, llama, mistral and qwen2; models of other kinds are measured
-        as a whole.
+        If there is no such model, a file is damaged or pickled, the model is an encoder-decoder, or it returns other
+        values for embeddings than for the words they belong to. Layers are available as `Attention` for bert, roberta,
+        xlm-roberta, camembert, distilbert, gpt2, llama, mistral and qwen2; other models are measured as a whole.
     MissingExtra
-        Where an offline package, transformers, or gguf and accelerate for a GGUF file are not installed.
+        If an offline package, transformers, or gguf and accelerate for a GGUF file are not installed.
 
     Notes
     -----
     Weights are read from safetensors or GGUF, never from pickles, and no code that comes with a model is run. A GGUF
-    file is converted once, in some ten seconds, and kept in the cache folder at four bytes a weight (0.5 GB for
-    smollm2). HF_HUB_OFFLINE and the other settings of the hub hold.
+    file is converted once, in some ten seconds, and kept in the cache folder at four bytes per weight (0.5 GB for
+    smollm2). HF_HUB_OFFLINE and the other settings of the hub are respected.
     """
-    loaded = _by_name(model) if isinstance(model, str) else _ready(model)
+    loaded = _by_name(model) if isinstance(model, str) else _from_network(model)
     if tokenizer is None:
         return loaded
-    given = from_object(tokenizer, loaded.vocabulary, loaded.positions)
-    return dataclasses.replace(loaded, tokenizer=given)
+    own = from_object(tokenizer, loaded.vocabulary, loaded.positions)
+    return dataclasses.replace(loaded, tokenizer=own)
 
 
 def prefix_cache(past: Any, count: int, first: int) -> Any:
@@ -88,13 +86,14 @@ def prefix_cache(past: Any, count: int, first: int) -> Any:
 
 def _by_name(name: str) -> Model:
     if name == files.OFFLINE:
-        return _minilm(files.locate(name, files.WEIGHTS))
+        return _offline(name, files.locate(name, files.WEIGHTS))
     if name == "smollm2":
-        return _offline_gguf(name, files.offline_file(offline.DECODER))
+        return _offline(name, files.offline_file(offline.DECODER))
     if name == "gpt2-random":
         return _random_gpt2(files.locate(files.OFFLINE, files.TOKENIZER))
-    if name.endswith(".gguf") and Path(name).expanduser().is_file():
-        return _from_gguf(name, files.record(Path(name).expanduser().absolute(), "get the file again"))
+    path = Path(name).expanduser()
+    if name.endswith(".gguf") and path.is_file():
+        return _from_gguf(name, files.record(path.absolute(), "get the file again"))
     try:
         config = files.locate_all(name)
     except InputError as error:
@@ -102,16 +101,14 @@ def _by_name(name: str) -> Model:
     return _from_folder(name, config.path.parent, config.remedy)
 
 
-@lru_cache(maxsize=1)
-def _minilm(weights: ModelFile) -> Model:
-    offline.verify(offline.WEIGHTS, weights.path)
-    return _from_folder(files.OFFLINE, weights.path.parent, weights.remedy)
-
-
-@lru_cache(maxsize=1)
-def _offline_gguf(name: str, file: ModelFile) -> Model:
-    offline.verify(offline.DECODER, file.path)
-    return _from_gguf(name, file)
+@lru_cache(maxsize=2)
+def _offline(name: str, weights: ModelFile) -> Model:
+    """Read a model of an offline package, once per process while its file stays the same."""
+    if weights.published is not None:
+        offline.verify(weights.published, weights.path)
+    if weights.path.suffix == ".gguf":
+        return _from_gguf(name, weights)
+    return _from_folder(name, weights.path.parent, weights.remedy)
 
 
 @lru_cache(maxsize=1)
@@ -119,32 +116,35 @@ def _random_gpt2(tokenizer: ModelFile) -> Model:
     transformers = _transformers()
     config = transformers.GPT2Config(attn_implementation="eager")
     memory.require(2 * 4 * 125_000_000, "a GPT-2", "use a smaller model")
-    with _undisturbed(), seeds.untouched(seeds.derive(_SEED, "gpt2-random")):
+    with _quiet(), seeds.untouched(seeds.derive(_SEED, "gpt2-random")):
         network = transformers.GPT2Model(config)
     return _model("gpt2-random", network, tokenizer)
 
 
-def _ready(given: Any) -> Model:
-    transformers = _transformers()
-    if not isinstance(given, transformers.PreTrainedModel):
-        raise InputError(
-            f"model must be a name, a path or a model of transformers, got {type(given).__name__}: see the docs of load"
-        )
-    check_whole(given.config.to_dict())
-    return describe(given.config.name_or_path or given.config.model_type, skeleton(given))
+def _from_network(network: Any) -> Model:
+    if not isinstance(network, _transformers().PreTrainedModel):
+        got = type(network).__name__
+        raise InputError(f"model must be a name, a path or a model of transformers, got {got}: see the docs of load")
+    check_one_stack(network.config.to_dict())
+    return describe(network.config.name_or_path or network.config.model_type, skeleton(network))
 
 
 def _from_folder(name: str, folder: Path, remedy: str) -> Model:
     """Read a model from a folder with config.json and safetensors."""
-    config = _check_config(folder / files.CONFIG, remedy)
-    readable = config.get("architectures") in (None, classes(config))
-    network = _read(folder, _head(config), remedy, None if readable else config)
+    path = folder / files.CONFIG
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} must be a model's configuration, got {one_line(error, 300)}: {remedy}") from error
+    config = config if isinstance(config, dict) else {}
+    check_one_stack(config)  # before the weights are read
+    network = _read(folder, _reader(config), remedy, config)
     tokenizer = folder / files.TOKENIZER
     return _model(name, network, files.record(tokenizer, remedy) if tokenizer.is_file() else None)
 
 
 def _from_gguf(name: str, file: ModelFile) -> Model:
-    """Read a model from a GGUF file: from what an earlier process converted, or converting it."""
+    """Read a model from a GGUF file: from the cache, or converting it."""
     folder = cache.cache_folder() / f"gguf-whole-{offline.sha256(file.path)[:16]}"
     if cache.is_complete(folder):
         return _from_folder(name, folder, f"remove {folder}")
@@ -154,43 +154,32 @@ def _from_gguf(name: str, file: ModelFile) -> Model:
     _LOG.info("converting %s, once", file.path)
     with _parsed_once(), contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no setting turns off
         network = _read(file.path, "AutoModelForCausalLM", file.remedy)
-    with _undisturbed():
-        inside = {"gguf_file": file.path.name, "local_files_only": True, "trust_remote_code": False}
-        tokenizer = _transformers().PreTrainedTokenizerFast.from_pretrained(file.path.parent, **inside)
+    with _quiet():
+        source = {"gguf_file": file.path.name, "local_files_only": True, "trust_remote_code": False}
+        tokenizer = _transformers().PreTrainedTokenizerFast.from_pretrained(file.path.parent, **source)
     loaded = _model(name, network, None)
     own = from_object(tokenizer, loaded.vocabulary, loaded.positions)
     cache.save_folder(folder, partial(_write, network, own))
     return dataclasses.replace(loaded, tokenizer=own)
 
 
-def _write(network: Any, own: Tokenizer, folder: Path) -> None:
+def _write(network: Any, tokenizer: Tokenizer, folder: Path) -> None:
     """Save a converted model as an ordinary folder."""
     from safetensors.torch import save_file
 
     config = {key: value for key, value in network.config.to_dict().items() if key != "quantization_config"}
     config["architectures"] = [type(network).__name__]
     (folder / files.CONFIG).write_text(json.dumps(config), encoding="utf-8")
-    (folder / files.TOKENIZER).write_text(own.backend.to_str(), encoding="utf-8")
-    if own.chat is not None:
-        own.chat.save(folder)
+    (folder / files.TOKENIZER).write_text(tokenizer.backend.to_str(), encoding="utf-8")
+    if tokenizer.chat is not None:
+        tokenizer.chat.save(folder)
     tied = set(getattr(network, "all_tied_weights_keys", ()) if network.config.tie_word_embeddings else ())
     weights = {name: weight.contiguous() for name, weight in network.state_dict().items() if name not in tied}
     save_file(weights, folder / files.WEIGHTS, metadata={"format": "pt"})
 
 
-def _check_config(path: Path, remedy: str) -> dict[str, Any]:
-    """Read a configuration, and refuse a model that cannot be measured before its weights are read."""
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} must be a model's configuration, got {one_line(error, 300)}: {remedy}") from error
-    config = raw if isinstance(raw, dict) else {}
-    check_whole(config)
-    return config
-
-
-def _head(config: dict[str, Any]) -> str:
-    """How transformers reads a model with what it has on top, where that says something about words or texts."""
+def _reader(config: dict[str, Any]) -> str:
+    """Return the class of transformers that reads a model with its head, if that predicts words or classes."""
     named = next(iter(classes(config)), "")
     if named.endswith(("ForCausalLM", "LMHeadModel")):
         return "AutoModelForCausalLM"
@@ -199,36 +188,36 @@ def _head(config: dict[str, Any]) -> str:
     return "AutoModelForSequenceClassification" if named.endswith("ForSequenceClassification") else "AutoModel"
 
 
-def _read(place: Path, reader: str, remedy: str, odd: dict[str, Any] | None = None) -> Any:
-    """Read a network from a folder or a GGUF file: no hub, no code of the model, and no weight that the files lack.
+def _read(source: Path, reader: str, remedy: str, config: dict[str, Any] | None = None) -> Any:
+    """Read a network from a folder with this configuration, or from a GGUF file.
 
-    `odd` is a configuration whose list of classes is none: some versions of transformers refuse to read that.
+    The hub is not contacted, no code of the model is run, and every weight must be in the files.
     """
     transformers = _transformers()
-    folder: Path = place
-    options: dict[str, Any] = {"use_safetensors": True}
-    if place.is_file():
-        folder, options = place.parent, {"gguf_file": place.name}
-        if hasattr(transformers, "GgufConfig"):  # newer ones may leave weights packed, which attention cannot read
+    folder, options = source, dict[str, Any](use_safetensors=True)
+    if config is None:
+        folder, options = source.parent, {"gguf_file": source.name}
+        if hasattr(transformers, "GgufConfig"):  # newer versions may leave weights packed, which attention cannot read
             options["quantization_config"] = transformers.GgufConfig(dequantize=True)
-    with _undisturbed(), seeds.untouched():
+    with _quiet(), seeds.untouched():
         try:
-            if odd is not None:
-                options["config"] = transformers.AutoConfig.for_model(**{**odd, "architectures": classes(odd)})
+            # Some versions of transformers cannot read a configuration whose list of classes is none.
+            if config is not None and config.get("architectures") not in (None, classes(config)):
+                options["config"] = transformers.AutoConfig.for_model(**{**config, "architectures": classes(config)})
             network, report = getattr(transformers, reader).from_pretrained(
                 folder, output_loading_info=True, **_READ, **options
             )
-        except Exception as error:  # what damaged files raise below transformers is of any kind
-            raise InputError(f"{place} must hold a whole model, got {one_line(error, 300)}: {remedy}") from error
+        except Exception as error:  # damaged files raise anything below transformers
+            raise InputError(f"{source} must hold a whole model, got {one_line(error, 300)}: {remedy}") from error
     missing = sorted(name for name in report["missing_keys"] if not name.startswith(_UNUSED))
     if missing:
         some = f"{missing[0]} and {len(missing) - 1} others" if len(missing) > 1 else missing[0]
-        raise InputError(f"{place} must hold all weights of the model, got none for {some}: {remedy}")
+        raise InputError(f"{source} must hold all weights of the model, got none for {some}: {remedy}")
     return network
 
 
 def _model(name: str, network: Any, tokenizer: ModelFile | None) -> Model:
-    """A network that was just made, and its tokenizer.json."""
+    """Return the model of a network that was just made, with its tokenizer.json, if any."""
     loaded = describe(name, network.eval().requires_grad_(False))
     if tokenizer is None:
         return loaded
@@ -244,8 +233,8 @@ def _transformers() -> Any:
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Keep transformers from writing progress bars and reports, and leave its settings as they were."""
+def _quiet() -> Iterator[None]:
+    """Keep transformers from writing progress bars and reports, and restore its settings."""
     settings = _transformers().utils.logging
     verbosity, bars = settings.get_verbosity(), settings.is_progress_bar_enabled()
     settings.set_verbosity_error()
@@ -261,16 +250,16 @@ def _undisturbed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _parsed_once() -> Iterator[None]:
-    """Let gguf remember its answers: transformers has it parse a file twice and make one table for each module.
+    """Cache two functions of gguf: transformers parses a file twice and makes one table of names for each module.
 
-    That takes more than half of the time, and the answers depend on nothing but the arguments.
+    That takes more than half of the time, and the results depend only on the arguments.
     """
     gguf = importlib.import_module("gguf")
-    kept = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
+    originals = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
     try:
-        for name, ask in kept.items():
-            setattr(gguf, name, lru_cache(ask))
+        for name, function in originals.items():
+            setattr(gguf, name, lru_cache(function))
         yield
     finally:
-        for name, ask in kept.items():
-            setattr(gguf, name, ask)
+        for name, function in originals.items():
+            setattr(gguf, name, function)
