@@ -16,7 +16,7 @@ from benchmarks.metering import measure
 from benchmarks.report import Outcome, Row, Target, number
 from wordsway.maps.catalogue import map_named
 from wordsway.memory import human
-from wordsway.seeds import generator
+from wordsway.seeds import generator, normal
 
 AGAINST = "Generalization: ours against the published algorithm"
 LARGE = "Generalization at sizes whose projector does not fit (ours)"
@@ -79,7 +79,7 @@ def generalization_published(data: str, n: int, d: int, samples: int) -> dict[st
 
 def _descend(moved: Any, loss: Any, d: int, steps: int) -> float:
     """Projected gradient descent on a loss of the features; the best value of all steps."""
-    delta = START * torch.randn(d, generator=generator(0, "published start"), dtype=torch.float64)
+    delta = START * normal(generator(0, "published start"), d)
     best, radius = math.inf, math.sqrt(d)
     for _ in range(steps):
         delta.requires_grad_(True)

@@ -19,7 +19,7 @@ from benchmarks.laboratory import LAB_JOBS
 from benchmarks.metering import measure
 from benchmarks.models import MODEL_JOBS
 from benchmarks.smoothness import SMOOTHNESS_JOBS
-from wordsway.seeds import generator
+from wordsway.seeds import generator, normal
 
 WORD = 1  # the first word of a review: row 0 is the opening token, the same in every context
 SCORES = {"raf": "softmax", "relu-raf": "relu"}
@@ -110,7 +110,7 @@ def vocabulary(n: int, d: int, sample: int, runs: int) -> dict[str, Any]:
     embeddings, words = ws.vocabulary_embeddings(d, position=WORD)
     _warm_attention("raf")
     found, costs = measure(lambda _: ws.vocabulary_sensitivity(phi, X, WORD, embeddings), runs)
-    chosen = torch.randperm(len(embeddings), generator=generator(0, "candidates"))[:sample].tolist()
+    chosen = generator(0, "candidates").permutation(len(embeddings))[:sample].tolist()
     plain = published.attention(phi.weight, "softmax")
     gaps = [abs(published.change(plain, X, WORD, embeddings[v] - X[WORD]) - found[0].values[v].item()) for v in chosen]
     top = words[found[0].best]
@@ -148,8 +148,8 @@ def accuracy(name: str, n: int, d: int, count: int) -> dict[str, Any]:
         plain = published.layers(weights)
         phi = ws.DeepRandomFeatures(n, d, 3, weights=weights) if depth else ws.RandomFeatures(n, d, weight=weights[0])
     source = generator(0, "accuracy")
-    deltas = torch.randn(count, d, generator=source, dtype=torch.float64)
-    lengths = math.sqrt(d) * torch.rand(count, 1, generator=source, dtype=torch.float64)
+    deltas = normal(source, (count, d))
+    lengths = math.sqrt(d) * torch.from_numpy(source.random((count, 1)))
     deltas = deltas / torch.linalg.vector_norm(deltas, dim=-1, keepdim=True) * lengths
     fast, _ = ws.respond(phi, X, WORD).change(deltas, gradient=False)
     slow = torch.tensor([published.change(plain, X, WORD, delta) for delta in deltas], dtype=torch.float64)

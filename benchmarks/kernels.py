@@ -12,7 +12,7 @@ from benchmarks.child import Child
 from benchmarks.metering import measure
 from benchmarks.report import Outcome, Row, Target, number
 from wordsway.memory import human
-from wordsway.seeds import generator
+from wordsway.seeds import generator, signs
 
 AGAINST = "Tangent kernels: ours against one backward pass a sample"
 LARGE = "Tangent kernels and robustness at the sizes of the paper (ours)"
@@ -71,7 +71,7 @@ def ntk_large(count: int, width: int) -> dict[str, Any]:
 def robustness_large(kind: str, d: int, count: int, width: int) -> dict[str, Any]:
     """S at a new input."""
     X = ws.gaussian_context(count + 1, d)
-    y = 2.0 * torch.randint(2, (count,), generator=generator(0, "labels")) - 1
+    y = signs(generator(0, "labels"), count)
     (found,), costs = measure(lambda _: ws.feature_robustness(kind, X[:-1], y, X[-1], width, "tanh"), warm=False)
     return {**costs, "value": found.value, "fit": found.fit}
 

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from wordsway.seeds import generator
+from wordsway.seeds import generator, normal
 
 Map: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -59,7 +59,7 @@ def ascend(features: Map, d: int, radius: float, rate: float, steps: int, seed: 
     with torch.no_grad():
         base = features(torch.zeros(d, dtype=torch.float64))
         norm = torch.linalg.vector_norm(base)
-    delta = START * torch.randn(d, generator=generator(seed, "published start"), dtype=torch.float64)
+    delta = START * normal(generator(seed, "published start"), d)
     delta = _project(delta, radius)
     best, witness, first = -math.inf, delta, math.nan
     for step in range(steps):
@@ -126,8 +126,7 @@ def draw_layers(width: int, depth: int | None, seed: int) -> list[Tensor]:
     """Dense weights of `layers` on inputs of the same width: variance 1/width for rf (depth None), 2/width for drf."""
     scale = math.sqrt((1.0 if depth is None else 2.0) / width)
     source = generator(seed, "published weights")
-    shape = (width, width)
-    return [torch.empty(shape, dtype=torch.float64).normal_(0, scale, generator=source) for _ in range(depth or 1)]
+    return [normal(source, (width, width)).mul_(scale) for _ in range(depth or 1)]
 
 
 def one_block(block: Tensor, start: Tensor) -> Map:
@@ -144,9 +143,7 @@ def draw_block(X: Tensor, word: int, seed: int) -> tuple[Tensor, Tensor]:
     width = X.numel()
     scale = 1 / math.sqrt(width)
     source = generator(seed, "published block")
-    block = torch.empty(width, X.shape[1], dtype=torch.float64).normal_(0, scale, generator=source)
+    block = normal(source, (width, X.shape[1])).mul_(scale)
     others = torch.cat([X[:word], X[word + 1 :]])
     rest = scale * float(torch.linalg.vector_norm(others))
-    start = torch.empty(width, dtype=torch.float64)
-    start = start.normal_(0, rest, generator=source) if rest > 0 else start.zero_()
-    return block, start + block @ X[word]
+    return block, normal(source, width) * rest + block @ X[word]

@@ -20,7 +20,7 @@ from benchmarks.child import ChildError
 from benchmarks.jobs import JOBS
 from benchmarks.report import Outcome, Row, Target, failures, machine, number, page, render, span, table
 from wordsway.experiments import Store
-from wordsway.seeds import generator
+from wordsway.seeds import generator, normal
 
 ROOT = Path(__file__).resolve().parent.parent
 N, D = 5, 4
@@ -60,7 +60,7 @@ def test_more_steps_never_end_lower() -> None:
 
 
 def test_a_step_moves_by_the_rate_times_the_gradient_and_is_put_back_onto_the_ball() -> None:
-    start = published.START * torch.randn(D, generator=generator(7, "published start"), dtype=torch.float64)
+    start = published.START * normal(generator(7, "published start"), D)
 
     def features(delta: torch.Tensor) -> torch.Tensor:
         return torch.cat([torch.ones(1, dtype=torch.float64), delta])  # relative change |delta|, gradient delta/|delta|

@@ -11,7 +11,7 @@ from wordsway.errors import InputError, NumericalError
 from wordsway.maps.attention import RandomAttention
 from wordsway.maps.catalogue import MAPS, OPTIONS, MapOptions, NamedMap, map_named
 from wordsway.maps.random_features import DeepRandomFeatures, RandomFeatures
-from wordsway.seeds import generator
+from wordsway.seeds import generator, normal
 
 N, D = 5, 4
 
@@ -81,7 +81,7 @@ def test_sigmoid_attention_is_the_member_with_that_score() -> None:
 @pytest.mark.parametrize("width", [None, 3])
 def test_qkv_is_the_formula_with_its_three_weights(width: int | None) -> None:
     X, k = _context(), width or D
-    drawn = torch.randn(3, k, D, generator=generator(5, "qkv"), dtype=torch.float64) / math.sqrt(D)
+    drawn = normal(generator(5, "qkv"), (3, k, D)) / math.sqrt(D)
     query, key, value = drawn
     weights = torch.softmax(X @ query.mT @ key @ X.mT / math.sqrt(k), -1)
     found = map_named("qkv").build(N, D, MapOptions(width=width), seed=5)(X)

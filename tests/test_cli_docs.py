@@ -78,7 +78,7 @@ def test_the_help_and_the_page_name_every_map_activation_and_ceiling(capsys: pyt
 
 
 def test_the_keys_on_the_page_are_those_of_the_records(tmp_path: Path) -> None:
-    np.save(tmp_path / "one.npy", np.ones((2, 2)))
+    np.save(tmp_path / "one.npy", np.ones((4, 4)))
     made = plan.resolve(plan.Request("drf", None, None, str(tmp_path / "one.npy")))
     (record,) = next(run(made))
     table = PAGE.split("| key | meaning |")[1].split("\n\n")[0]

@@ -1,6 +1,7 @@
 """The law of what is revealed is that of a stored Gaussian matrix, also when questions depend on answers."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from scipy import stats
 from torch import Tensor
 
 from wordsway.gaussian import DenseGaussian, GaussianMatrix, LazyGaussian
-from wordsway.gaussian.draws import draw_normal, own_generator
+from wordsway.gaussian.draws import draw_normal
+from wordsway.seeds import generator, normal
 
 
 def _normal(*shape: int, seed: int = 0) -> Tensor:
@@ -98,10 +100,10 @@ def test_norm_bound_of_a_revealed_matrix_fails_no_more_often_than_it_says() -> N
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_draws_are_normal_at_every_count(dtype: torch.dtype) -> None:
-    generator = own_generator(1)
+    source = generator(1, "test")
     for count in (1, 2, 15, 70_001):
         out = torch.full((count,), math.nan, dtype=dtype)
-        draw_normal(out, 3.0, generator)
+        draw_normal(out, 3.0, source)
         assert out.isfinite().all()
     scaled = out.double() / 3
     assert stats.kstest(scaled.numpy(), "norm").pvalue > 1e-3
@@ -110,12 +112,9 @@ def test_draws_are_normal_at_every_count(dtype: torch.dtype) -> None:
         assert abs(float((scaled[lag:] * scaled[:-lag]).mean())) < 4.5 / (70_001 - lag) ** 0.5
 
 
-def test_seeds_give_streams_of_their_own() -> None:
-    seeds = [*range(2000), 2**32, 2**32 + 1, 2**33, 2**40 + 5, 2**63 - 1]
-    starts = {float(torch.rand((), dtype=torch.float64, generator=own_generator(seed))) for seed in seeds}
-    assert len(starts) == len(seeds)
-    # A context drawn from the same seed shares no numbers with the matrix.
-    for seed in (0, 3):
-        plain = torch.rand(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-        ours = torch.rand(1000, dtype=torch.float64, generator=own_generator(seed))
-        assert not set(plain.tolist()) & set(ours.tolist())
+@pytest.mark.parametrize("kind", [DenseGaussian, LazyGaussian])
+def test_a_matrix_shares_no_numbers_with_a_context_or_another_matrix(kind: Callable[..., GaussianMatrix]) -> None:
+    seeds = [0, 1, 2, 3, 2**32, 2**32 + 1, 2**33, 2**63 - 1]  # seeds that agree in 32 bits differ too
+    entries = torch.cat([kind(20, 10, seed=seed).dense().flatten() for seed in seeds])
+    contexts = torch.cat([normal(generator(seed, "context"), 200) for seed in seeds])
+    assert len({round(value, 10) for value in [*entries.tolist(), *contexts.tolist()]}) == 2 * 200 * len(seeds)

@@ -26,7 +26,7 @@ from wordsway.checks import (
     row_name,
 )
 from wordsway.errors import InputError
-from wordsway.seeds import derive, generator
+from wordsway.seeds import derive, generator, normal
 
 _NUMPY_MAGIC = b"\x93NUMPY"
 _ZIP_MAGIC = b"PK\x03\x04"
@@ -132,7 +132,7 @@ def gaussian_context(
     source = generator(seed, "context")
     # Three float64 copies live at once: the draw, the scaled rows and the result.
     memory.require(3 * 8 * rows * columns, f"drawing a {rows} x {columns} context", "use a smaller n or d")
-    return normalize(torch.randn(rows, columns, generator=source, dtype=torch.float64)).to(dtype)
+    return normalize(normal(source, (rows, columns))).to(dtype)
 
 
 def gaussian_samples(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import SupportsIndex
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from wordsway.errors import InputError, one_line
 
@@ -30,13 +32,28 @@ def derive(seed: SupportsIndex, purpose: str) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def generator(seed: SupportsIndex, purpose: str) -> torch.Generator:
-    """A generator of its own for one purpose; nothing global is read or set.
+def generator(seed: SupportsIndex, purpose: str) -> np.random.Generator:
+    """Return a new generator for one seed and purpose; no global generator is read or set.
 
-    A torch generator on the CPU takes 32 bits of its seed: among a thousand seeds two share their numbers with
-    probability 1e-4, among a hundred thousand probably some do.
+    All 256 bits of a hash of seed and purpose enter the state of the generator, so that no two of them are the same.
     """
-    return torch.Generator().manual_seed(derive(seed, purpose))
+    digest = hashlib.sha256(f"{check_seed(seed)}/{purpose}".encode()).digest()
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(int.from_bytes(digest, "big"))))
+
+
+def normal(
+    source: np.random.Generator,
+    shape: int | Sequence[int],
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
+) -> Tensor:
+    """Draw independent N(0, 1) numbers: in float64, then rounded, so that they are the same in every dtype."""
+    return torch.from_numpy(source.standard_normal(shape)).to(device, dtype)
+
+
+def signs(source: np.random.Generator, count: int) -> Tensor:
+    """Draw -1 or +1 with equal probability, in float64; the first ones do not depend on `count`."""
+    return torch.from_numpy(2.0 * source.integers(2, size=count) - 1)
 
 
 @contextlib.contextmanager

@@ -159,8 +159,8 @@ def test_a_trial_is_what_measure_gives_for_the_same_seed(parameters: dict[str, A
         record = shared.trial(parameters, seed)
         assert record["ceiling"] == line["ceiling"]
         assert (record["ceiling_kind"], record["dtype"]) == (line["ceiling_kind"], line["dtype"])
-        if parameters["map"] == "relu-raf":  # it searches longer than measure does
-            assert record["sensitivity"] == pytest.approx(line["sensitivity"], rel=1e-3)
+        if parameters["map"] == "relu-raf":  # it searches longer than measure does, and may find a little more
+            assert line["sensitivity"] * (1 - 1e-9) <= record["sensitivity"] <= line["sensitivity"] * 1.02
         else:
             assert record["sensitivity"] == line["sensitivity"]
 

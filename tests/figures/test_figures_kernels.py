@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 from experiments.made import record_of
 
 from wordsway import feature_robustness, gaussian_context
@@ -16,7 +15,7 @@ from wordsway.experiments.experiment import Experiment, RunConfig, TrialResult
 from wordsway.figures import _robustness as shared
 from wordsway.figures import all_figures, ntk_flow, ntk_lambda, ntk_loss, robust_ntk, robust_rf
 from wordsway.figures._style import render
-from wordsway.seeds import generator
+from wordsway.seeds import generator, signs
 
 NAMES = ("ntk-flow", "ntk-lambda", "ntk-loss", "robust-ntk", "robust-rf")
 FLOW, LAMBDA, LOSS, ROBUST_NTK, ROBUST_RF = (all_figures()[name] for name in NAMES)
@@ -67,7 +66,7 @@ def test_a_sweep_is_what_single_measurements_give() -> None:
     record = shared.trial(point, 4)
     assert len(record) == 8
     inputs = gaussian_context(10, 8, 4)
-    labels = 2.0 * torch.randint(2, (9,), generator=generator(4, "labels")) - 1
+    labels = signs(generator(4, "labels"), 9)
     alone = feature_robustness("rf", inputs[:5], labels[:5], inputs[-1], 60, "cos", seed=4)
     assert record["cos 5 60"] == pytest.approx(alone.value, rel=1e-8)
 

@@ -119,21 +119,33 @@ def test_records_obey_their_floor(given_scene: Scene, penalty: float) -> None:
         assert record.error == pytest.approx((record.after + given_scene.y) ** 2)
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("training", TRAININGS)
-def test_random_features_of_long_contexts_stay_near_the_bound(training: str) -> None:
-    """Theorems 6.2 and 6.3 at one size: random features keep to (2 - gamma)^2, random attention goes below it."""
+def test_random_features_of_long_contexts_stay_near_the_bound(training: str, seed: int) -> None:
+    """Theorems 6.2 and 6.3 at one size: random features keep to (2 - gamma)^2, random attention goes below it.
+
+    Delta minimises the error with a penalty on gamma (147), which has the same outcome for every draw; the minimum of
+    the alignment leaves random attention below its bound in about half of the draws only, at this size.
+    """
     found = {}
-    for name in ("rf-wide", "raf"):
-        given = scene("raf", 3, n=30, d=32, count=6)
-        phi = given.phi if name == "raf" else _wide(30, 32)
+    given = scene("raf", seed, n=30, d=64, count=6)
+    for name, phi in (("rf-wide", _wide(30, 64)), ("raf", given.phi)):
         (found[name],) = one_word_generalization(
-            phi, given.contexts, given.labels, given.X, given.y, losses=("alignment",), trainings=(training,)
+            phi,
+            given.contexts,
+            given.labels,
+            given.X,
+            given.y,
+            losses=("error",),
+            penalties=(1.0,),
+            trainings=(training,),
         )
     assert found["rf-wide"].error >= found["rf-wide"].bound - 0.5
     assert found["rf-wide"].sensitivity <= 0.3
     assert found["rf-wide"].floor > 2
     assert found["raf"].sensitivity >= 3 * found["rf-wide"].sensitivity
-    assert found["raf"].error <= min(found["raf"].bound, found["rf-wide"].error) - 0.5
+    assert found["raf"].error <= found["raf"].bound - 0.1
+    assert found["raf"].error <= found["rf-wide"].error - 0.5
 
 
 def _wide(n: int, d: int) -> torch.nn.Module:

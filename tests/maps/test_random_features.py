@@ -104,8 +104,9 @@ def test_scales_of_the_weights_are_those_of_the_paper() -> None:
 def test_every_layer_keeps_the_size_of_its_features() -> None:
     X = gaussian_context(20, 20)
     for depth in (1, 2, 6):
-        features = DeepRandomFeatures(20, 20, depth, k=2000, seed=3)(X)
-        assert float(features.square().mean()) == pytest.approx(1.0, rel=0.15)
+        # the mean square of one draw varies by sqrt(5 depth / k), 24% for six layers
+        draws = [DeepRandomFeatures(20, 20, depth, k=500, seed=seed)(X) for seed in range(40)]
+        assert float(torch.stack(draws).square().mean()) == pytest.approx(1.0, rel=0.15)
 
 
 def test_one_map_stays_consistent_over_words_and_contexts() -> None:

@@ -70,7 +70,7 @@ def image_samples(name: str, count: int, seed: int = 0) -> tuple[Tensor, Tensor]
     check_choice("images", name, NAMES)
     images = _digits() if name == "digits" else _from_hub(name)
     count = check_at_most(count, "count", len(images.classes), f"the number of images in {name}")
-    order = torch.randperm(len(images.classes), generator=seeds.generator(seed, "images"))[:count].tolist()
+    order = seeds.generator(seed, "images").permutation(len(images.classes))[:count].tolist()
     pixels = torch.from_numpy(images.pixels(order))
     labels = 1.0 - 2.0 * torch.from_numpy(images.classes[order] % 2).double()
     return normalize(pixels - pixels.mean(1, keepdim=True)), labels

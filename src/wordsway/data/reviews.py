@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
@@ -87,9 +86,9 @@ class Reviews:
         They come in pairs of one positive and one negative review, in random order; entry k does not depend on `count`.
         """
         count = check_at_most(count, "count", len(self.labels), "the number of reviews there are")
-        generator = seeds.generator(seed, "reviews")
-        order = torch.randperm(len(self.labels), generator=generator).tolist()
-        positive_first = torch.randint(2, (len(order),), generator=generator).tolist()
+        source = seeds.generator(seed, "reviews")
+        order = source.permutation(len(self.labels)).tolist()
+        positive_first = source.integers(2, size=len(order)).tolist()
         positive, negative = self._usable(order, count, n)
         pairs = zip(positive, negative, positive_first, strict=False)
         chosen = [review for plus, minus, first in pairs for review in ((plus, minus) if first else (minus, plus))]

@@ -18,7 +18,7 @@ from wordsway.models.model import Model
 from wordsway.models.profile import SEARCH, STEPS, TextProfile
 from wordsway.models.words import Text, Word
 
-EXPERIMENT, VERSION = "text-profile", 1
+EXPERIMENT, VERSION = "text-profile", 2
 _SAMPLES = 256  # entries of each weight that tell two models apart
 
 

@@ -40,4 +40,5 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=shared.estimate,
+    version=2,
 )

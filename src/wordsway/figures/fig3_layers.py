@@ -99,4 +99,5 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=shared.estimate,
+    version=2,
 )

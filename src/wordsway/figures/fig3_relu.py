@@ -55,5 +55,6 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=shared.estimate,
+    version=2,
     needs=(fig3_raf.FIGURE,),
 )

@@ -58,4 +58,5 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=shared.estimate,
+    version=2,
 )

@@ -20,7 +20,7 @@ from wordsway.experiments.experiment import (
     Verdict,
 )
 from wordsway.maps.attention import Attention
-from wordsway.seeds import generator
+from wordsway.seeds import generator, normal
 from wordsway.smoothness.field_search import mean_field_lipschitz
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _BOUNDS = {
 def layer(d: int, seed: int) -> Attention:
     """Gaussian queries and keys, scaled to |A| = 1, and V = I."""
     source = generator(seed, "mean field")
-    query, key = (torch.randn(d, d, generator=source, dtype=torch.float64) for _ in range(2))
+    query, key = (normal(source, (d, d)) for _ in range(2))
     size = torch.linalg.matrix_norm(key.mT @ query, ord=2) / math.sqrt(d)
     return Attention(query / size, key)
 
@@ -138,4 +138,5 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=estimate,
+    version=2,
 )

@@ -28,14 +28,13 @@ TIMES = (0.0, 0.25, 0.5, 1.0, 2.0, 3.0)  # in units of 1 / lambda_min
 
 def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
     """Losses of the network and of its linearisation at each time, and the bound, over the loss at the start."""
-    import torch
 
     from wordsway.kernels import Network, gradient_flow, ntk, smallest_eigenvalue
-    from wordsway.seeds import generator
+    from wordsway.seeds import generator, signs
 
     network = Network.drawn([D, parameters["width"], parameters["width"]], "tanh", seed)
     inputs = gaussian_context(SAMPLES, D, seed)
-    labels = 2.0 * torch.randint(2, (SAMPLES,), generator=generator(seed, "labels")) - 1
+    labels = signs(generator(seed, "labels"), SAMPLES)
     slowest = smallest_eigenvalue(ntk(network, inputs)).value
     flow = gradient_flow(network, inputs, labels, [time / slowest for time in TIMES])
     start = float(flow.actual[0])
@@ -120,4 +119,5 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=estimate,
+    version=2,
 )

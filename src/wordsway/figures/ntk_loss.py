@@ -31,13 +31,11 @@ _MANY, _FEW = 3.0, 0.8  # parameters over samples: then samples are fitted, or a
 
 def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
     """The loss after training a network of four weights on random labels."""
-    import torch
-
     from wordsway.kernels import Network, descend
-    from wordsway.seeds import generator
+    from wordsway.seeds import generator, signs
 
     count, width = parameters["samples"], parameters["width"]
-    labels = 2.0 * torch.randint(2, (count,), generator=generator(seed, "labels")) - 1
+    labels = signs(generator(seed, "labels"), count)
     network = Network.drawn([width] * 4, "tanh", seed, scale=2.0)
     found = descend(network, gaussian_context(count, width, seed), labels, parameters["steps"], enough=_FITTED / 10)
     return {"loss": found.loss, "parameters": network.parameters, "steps_taken": len(found.losses)}
@@ -118,4 +116,5 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=estimate,
+    version=2,
 )

@@ -37,4 +37,5 @@ FIGURE = Experiment(
     claims=claims,
     plot=shared.draw,
     estimate=shared.estimate,
+    version=2,
 )

@@ -49,4 +49,5 @@ FIGURE = Experiment(
     claims=claims,
     plot=shared.draw,
     estimate=shared.estimate,
+    version=2,
 )

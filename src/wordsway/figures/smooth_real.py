@@ -50,4 +50,5 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=shared.estimate,
+    version=2,
 )

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from wordsway import memory
 from wordsway.errors import InputError
-from wordsway.gaussian.draws import draw_normal, empty, own_generator
+from wordsway.gaussian.draws import PURPOSE, draw_normal, empty
 from wordsway.gaussian.interface import (
     NormBound,
     check_columns,
@@ -16,6 +16,7 @@ from wordsway.gaussian.interface import (
     check_size,
 )
 from wordsway.gaussian.product import multiply
+from wordsway.seeds import generator
 
 _INFLATION = 1e-12  # covers the rounding of the float64 Gram matrix and of its eigenvalues
 _BLOCK_BYTES = 1 << 26  # of the float64 copies from which the Gram matrix is accumulated
@@ -49,11 +50,11 @@ class DenseGaussian:
     ) -> None:
         rows, cols = check_size(rows, cols)
         self._scale: float | None = check_scale(scale)
-        generator = own_generator(seed)
+        source = generator(seed, PURPOSE)
         size = rows * cols * check_dtype(dtype).itemsize
         memory.require(size, f"a dense {rows} x {cols} {dtype} matrix", "use LazyGaussian or a smaller size")
         self._entries = empty(rows, cols, dtype)
-        draw_normal(self._entries, scale, generator)
+        draw_normal(self._entries, scale, source)
 
     @classmethod
     def of(cls, matrix: Tensor, scale: float | None = None) -> "DenseGaussian":

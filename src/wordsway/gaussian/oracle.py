@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.gaussian.draws import draw_normal, empty, own_generator
+from wordsway.gaussian.draws import PURPOSE, draw_normal, empty
 from wordsway.gaussian.ledger import Ledger
+from wordsway.seeds import generator
 
 _PANEL = 64  # questions treated at once: wide enough for fast products, narrow enough for a cheap factorisation
 _PANEL_BYTES = 1 << 28  # bound on the working copy of a panel
@@ -20,7 +21,7 @@ class Oracle:
         self.dtype = dtype
         self.ledgers = (Ledger(cols, rows, dtype), Ledger(rows, cols, dtype))  # right questions, left questions
         self._eps = torch.finfo(dtype).eps
-        self._generator = own_generator(seed)
+        self._source = generator(seed, PURPOSE)
 
     def ask(self, side: int, questions: Tensor, inputs: slice, outputs: slice) -> Tensor:
         """Answer G q (side 0) or G^T p (side 1) for the rows of `questions`.
@@ -112,7 +113,7 @@ class Oracle:
         questions, answers = asked.reserve(len(fresh))
         questions.copy_(fresh)
         for answer in answers:  # one at a time, so that a block draws what its columns would draw alone
-            draw_normal(answer, self.scale, self._generator)
+            draw_normal(answer, self.scale, self._source)
         # Q (Y^T u) + (I - Q Q^T) z with two passes over Q.
         other.add_questions(other.project_answers(fresh) - other.project(answers), answers)
         asked.commit(len(fresh))

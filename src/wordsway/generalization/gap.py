@@ -17,7 +17,7 @@ from wordsway.generalization.samples import check_label, check_samples
 from wordsway.maps import FeatureMap, respond
 from wordsway.memory import ResourceUsage
 from wordsway.records import Record, bars
-from wordsway.seeds import generator
+from wordsway.seeds import generator, normal
 from wordsway.sensitivity.records import status
 from wordsway.sensitivity.search import SearchBudget, maximise
 
@@ -111,5 +111,5 @@ def _starts(functional: Any, context: Tensor, seed: int) -> Array:
     """Both signs of the steepest direction at 0, and a random one: the prediction is nearly linear in Delta."""
     d = context.shape[1]
     _, grad = functional(context.new_zeros(1, d))
-    random = torch.randn(1, d, generator=generator(seed, "gap starts"), dtype=torch.float64)
+    random = normal(generator(seed, "gap starts"), (1, d))
     return np.asarray(torch.cat([grad, -grad, random]).numpy()[:, None, None])

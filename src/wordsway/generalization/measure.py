@@ -19,7 +19,7 @@ from wordsway.generalization.samples import check_label, check_samples
 from wordsway.maps import FeatureMap, Response, respond
 from wordsway.memory import ResourceUsage
 from wordsway.records import Record
-from wordsway.seeds import generator
+from wordsway.seeds import generator, normal
 from wordsway.sensitivity.records import status
 from wordsway.sensitivity.search import SearchBudget, maximise
 
@@ -218,7 +218,7 @@ class Simulation:
         """Points (B, G, 1, d): down each loss from 0, and random ones; few where each evaluation is costly."""
         expensive = self.response.hints.expensive
         problems, d = len(losses.penalty), self.response.shape[-1]
-        drawn = torch.randn(6, d, generator=generator(seed, "generalization starts"), dtype=torch.float64)
+        drawn = normal(generator(seed, "generalization starts"), (6, d))
         random = (drawn / drawn.norm(dim=-1, keepdim=True)).numpy()
         _, grad = losses(np.zeros((1, problems, d)))
         down = -grad / np.maximum(np.linalg.norm(grad, axis=-1, keepdims=True), np.finfo(float).tiny)  # 1 G d

@@ -16,7 +16,7 @@ from wordsway.activations import Activation
 from wordsway.activations import activation as activation_named
 from wordsway.checks import as_tensor, check_size
 from wordsway.errors import InputError
-from wordsway.seeds import generator
+from wordsway.seeds import generator, normal
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +90,8 @@ class Network:
         total = sum(one * other for one, other in itertools.pairwise(sizes))
         memory.require(8 * total, f"{total:,} weights", "use smaller widths")
         source = generator(seed, "network")
-        weights = [
-            torch.randn(other, one, generator=source, dtype=torch.float64) * math.sqrt(scale / one)
-            for one, other in itertools.pairwise(sizes)
-        ]
-        shifts = [torch.randn(other, generator=source, dtype=torch.float64) * math.sqrt(scale) for other in sizes[1:]]
+        weights = [normal(source, (other, one)) * math.sqrt(scale / one) for one, other in itertools.pairwise(sizes)]
+        shifts = [normal(source, other) * math.sqrt(scale) for other in sizes[1:]]
         return cls(weights, activation, shifts if biases else None)
 
     @property

@@ -52,7 +52,7 @@ def ntk(network: Network | nn.Module, X: Any, layer: int | None = None) -> Tenso
         if network.biases is not None:
             block += 1
         kernel += block.mul_(passes.backward[k] @ passes.backward[k].mT)
-    return kernel
+    return (kernel + kernel.mT) / 2  # the products are symmetric to rounding only
 
 
 @dataclass(frozen=True, eq=False, repr=False)

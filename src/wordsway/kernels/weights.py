@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from wordsway.seeds import generator
+from wordsway.seeds import generator, normal
 
 CHUNK = 1024  # rows that are drawn together
 
@@ -29,4 +29,4 @@ def feature_rows(width: int, d: int, seed: int, rows: int) -> Iterator[Tensor]:
 
 def _chunk(d: int, seed: int, number: int) -> Tensor:
     source = generator(seed, f"features {number}")
-    return torch.randn(CHUNK, d, generator=source, dtype=torch.float64) / math.sqrt(d)
+    return normal(source, (CHUNK, d)) / math.sqrt(d)

@@ -20,7 +20,7 @@ from wordsway.maps.response import PlainResponse, Response, StackedResponse
 from wordsway.maps.rotary import Rotary
 from wordsway.maps.rows import RowsResponse
 from wordsway.maps.scores import Score, score_named
-from wordsway.seeds import generator
+from wordsway.seeds import generator, normal
 
 NAMES = ("query", "key", "value")
 
@@ -295,7 +295,7 @@ class RandomAttention:
 
 
 def _gaussian(d: int, seed: int) -> Tensor:
-    return torch.randn(d, d, generator=generator(seed, "attention"), dtype=torch.float64) / math.sqrt(d)
+    return normal(generator(seed, "attention"), (d, d)) / math.sqrt(d)
 
 
 def _projection(name: str, weight: Any) -> Tensor | None:

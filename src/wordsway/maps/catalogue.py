@@ -18,7 +18,7 @@ from wordsway.errors import InputError, nearest
 from wordsway.maps.attention import Attention, RandomAttention
 from wordsway.maps.random_features import DeepRandomFeatures, RandomFeatures, random_feature_response
 from wordsway.maps.response import FeatureMap, Response, respond
-from wordsway.seeds import generator
+from wordsway.seeds import generator, normal
 
 OPTIONS = ("depth", "width", "activation")
 DEFAULT_DEPTH = 2
@@ -165,7 +165,7 @@ def _drf_one_word(X: Tensor, word: int, options: MapOptions, seed: int) -> Respo
 def _qkv(n: int, d: int, options: MapOptions, seed: int, dtype: torch.dtype) -> FeatureMap:
     width = options.width or d
     memory.require(2 * 3 * 8 * width * d, f"drawing three {width} x {d} weights", "use a smaller width or d")
-    drawn = torch.randn(3, width, d, generator=generator(seed, "qkv"), dtype=torch.float64) / math.sqrt(d)
+    drawn = normal(generator(seed, "qkv"), (3, width, d)) / math.sqrt(d)
     return Attention(*drawn.to(dtype))
 
 

@@ -410,7 +410,7 @@ class OneWordResponse:
             f[got.head[mine], got.row[mine]] = got.f[mine]
         return np.asarray(f)
 
-    def _starts(self, source: torch.Generator) -> Tensor:
+    def _starts(self, source: np.random.Generator) -> Tensor:
         """Directions that move the scores of the other rows most, both signs: (2, *shape)."""
         maps = self.reading[self._slices["t"]]  # H n d
         if min(maps.shape) > 2000:  # the decomposition would cost more than the search

@@ -21,7 +21,7 @@ from wordsway.errors import InputError
 from wordsway.gaussian import DenseGaussian, GaussianMatrix, LazyGaussian
 from wordsway.maps.layers import LayeredResponse
 from wordsway.maps.response import Response, StackedResponse
-from wordsway.seeds import derive, generator
+from wordsway.seeds import derive, generator, normal
 
 
 class RandomFeatures:
@@ -256,7 +256,7 @@ def random_feature_response(
     lengths = torch.linalg.vector_norm(context, dim=1)  # n
     lengths[list(words)] = 0.0
     rest = float(torch.linalg.vector_norm(lengths))
-    start = torch.randn(width, generator=generator(seed, "other words"), dtype=context.dtype) * (scale * rest)
+    start = normal(generator(seed, "other words"), width, context.dtype) * (scale * rest)
     start += block @ moving.reshape(-1)
     blocks: list[GaussianMatrix] = [block.columns(slot * d, (slot + 1) * d) for slot in range(len(words))]
     return LayeredResponse(blocks, start, _deeper(width, layers, beta, seed, context.dtype), phi, together=together)

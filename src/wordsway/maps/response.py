@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -73,7 +74,7 @@ class SearchHints:
 
     dtype: torch.dtype = torch.float64
     device: torch.device | str = "cpu"
-    starts: Callable[[torch.Generator], Tensor] | None = None
+    starts: Callable[[np.random.Generator], Tensor] | None = None
     nearby: Callable[[Tensor], Tensor] | None = None
     exchange: Callable[[Tensor, Tensor], Tensor] | None = None
     random_starts: int = 10

@@ -240,7 +240,7 @@ def is_causal(body: Any, name: str) -> bool:
     They are embeddings, not token ids, since an id may be that of the padding, which some models leave out.
     """
     table = body.get_input_embeddings().weight.detach()
-    texts = torch.randn(2, 3, table.shape[1], generator=torch.Generator().manual_seed(0)).to(table) * table.std()
+    texts = seeds.normal(seeds.generator(0, "texts"), (2, 3, table.shape[1])).to(table) * table.std()
     texts[1, :2] = texts[0, :2]
     rows = _run(body, name, inputs_embeds=texts)[:, :2]
     return bool(torch.allclose(rows[0], rows[1], atol=1e-6))

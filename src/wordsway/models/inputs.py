@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from wordsway import seeds
@@ -64,5 +63,4 @@ def input_samples(data: str, count: int, d: int | None = None, seed: int = 0) ->
         return normalize(contexts[:, 1:].flatten(1)), labels
     count = check_size(count, "count")
     samples = gaussian_context(count, size, seed)  # first, since it refuses what does not fit into memory
-    labels = 2.0 * torch.randint(2, (count,), generator=seeds.generator(seed, "labels")) - 1
-    return samples, labels.double()
+    return samples, seeds.signs(seeds.generator(seed, "labels"), count)

@@ -15,7 +15,7 @@ from wordsway.maps import Attention
 from wordsway.maps.attention import NAMES
 from wordsway.models.families import family_of, skeleton
 from wordsway.models.words import Text, Word
-from wordsway.seeds import generator
+from wordsway.seeds import generator, normal
 from wordsway.sensitivity import SearchBudget, Sensitivity, word_sensitivity
 from wordsway.smoothness.heads import factors
 
@@ -134,7 +134,7 @@ def layer_changes(
     length = check_positive(torch.linalg.vector_norm(own) if norm is None else norm, "norm")
     direction = attracting_direction(layer, stack.read(stack.rows), stack.scale(), _heads(layer.heads, head))
     pull = direction.to(own).expand_as(own)
-    noise = torch.randn(count, *own.shape, generator=generator(seed, "noise"), dtype=torch.float64).to(own)
+    noise = normal(generator(seed, "noise"), (count, *own.shape)).to(own)
     moves = torch.cat([pull[None], -pull[None], noise])
     moves = moves * (length / torch.linalg.vector_norm(moves, dim=(1, 2), keepdim=True))
     changes = torch.stack([stack.changes(word, move) for move in moves])

@@ -16,7 +16,7 @@ from wordsway.memory import ResourceUsage
 from wordsway.models.outputs import output_named
 from wordsway.models.reader import Reader
 from wordsway.models.words import Text, Word
-from wordsway.seeds import generator
+from wordsway.seeds import generator, normal
 
 if TYPE_CHECKING:
     from wordsway.models.model import Model
@@ -194,9 +194,7 @@ class Moves:
         leads to any direction, while around the word itself the model hardly moves.
         """
         source = generator(seed, "moves")  # row by row, so that a word does not depend on how long others are
-        begin = torch.stack(
-            [torch.randn(self.shape[2], generator=source, dtype=torch.float64) for _ in range(self.shape[1])]
-        )
+        begin = normal(source, self.shape[1:])
         nudge = self._long(begin.to(self.radii) * self.used, _NUDGE)  # the same direction for every word
         point = self._inside(nudge - self._inside(self.own))
         best, where = torch.full_like(self.radii, -1.0), point.clone()
@@ -225,7 +223,7 @@ class Moves:
         """
         source = generator(seed, "cotangents")
         shape = (_COTANGENTS, *self.reader.before.shape)
-        pulled = self.reader.pull(torch.randn(shape, generator=source).to(self.radii))  # K n e
+        pulled = self.reader.pull(normal(source, shape).to(self.radii))  # K n e
         moves = torch.zeros(self.shape).to(self.radii)
         for place, word in enumerate(self.words):
             block = pulled[:, list(word.tokens)].flatten(1)

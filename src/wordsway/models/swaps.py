@@ -257,7 +257,7 @@ class _Search:
         if not len(likely):
             return
         rows = self.place.table[likely].cpu()  # what is ranked stays there, wherever the model is
-        shuffled = torch.randperm(len(likely), generator=generator(seed, "swaps")).tolist()
+        shuffled = generator(seed, "swaps").permutation(len(likely)).tolist()
         anchors = shuffled[:_ANCHORS]
         values, gradients, _ = self.place.changes(likely[anchors].tolist(), gradient=True)
         assert gradients is not None

@@ -16,7 +16,7 @@ from wordsway.errors import InputError, NumericalError
 from wordsway.maps import Ceiling, FeatureMap, Response, respond
 from wordsway.maps.response import check_effort
 from wordsway.memory import ResourceUsage
-from wordsway.seeds import generator
+from wordsway.seeds import generator, normal
 from wordsway.sensitivity.records import Profile, Sensitivity, VocabularySensitivity, status
 from wordsway.sensitivity.search import Array, Exchange, Nearby, SearchBudget, SearchResult, maximise
 from wordsway.threads import suited
@@ -304,7 +304,7 @@ def _starts(response: Response, problems: int, moves: int, d: int, seed: int) ->
     """
     hints = response.hints
     source = generator(seed, "starts")
-    random = torch.randn(hints.random_starts, 1, moves, d, generator=source, dtype=torch.float64)
+    random = normal(source, (hints.random_starts, 1, moves, d))
     starts = hints.cast(random).expand(-1, problems, -1, -1)
     if hints.starts is None:
         return starts

@@ -18,7 +18,7 @@ from wordsway.errors import InputError
 from wordsway.maps.attention import Attention
 from wordsway.memory import ResourceUsage
 from wordsway.records import Record, bars
-from wordsway.seeds import generator
+from wordsway.seeds import generator, normal
 from wordsway.smoothness.field import (
     best_odds,
     lower_bound,
@@ -225,8 +225,8 @@ class _Search:
         source = generator(seed, "clouds")
         spread = min(-_LIGHTEST, 1 + 2 * norm(self.A) * self.R**2)
         for _ in range(count):
-            draw = torch.randn(m, len(self.A), generator=source, dtype=torch.float64)
-            logs = -spread * torch.rand(m, generator=source, dtype=torch.float64)
+            draw = normal(source, (m, len(self.A)))
+            logs = -spread * torch.from_numpy(source.random(m))
             yield draw / torch.linalg.vector_norm(draw, dim=1, keepdim=True), logs
 
     def steepest(self, starts: Iterable[tuple[Tensor, Tensor]], count: int) -> list[tuple[Tensor, Tensor]]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from wordsway.errors import NumericalError
-from wordsway.seeds import generator
+from wordsway.seeds import generator, normal
 from wordsway.smoothness.jacobian import Jacobian
 
 _BASIS = 24  # vectors kept on each side before a restart
@@ -102,7 +102,7 @@ class _Basis:
     def __init__(self, operator: Jacobian, seed: int) -> None:
         self.operator, self.count = operator, 0
         batch, like = operator.inputs[0], operator.like
-        draw = torch.randn(operator.inputs[1:], generator=generator(seed, "lanczos"), dtype=torch.float64).flatten()
+        draw = normal(generator(seed, "lanczos"), math.prod(operator.inputs[1:]))
         self.right = like.new_zeros(batch, _BASIS + 1, draw.numel())
         self.left = like.new_zeros(batch, _BASIS, math.prod(operator.outputs[1:]))
         self.small = like.new_zeros(batch, _BASIS, _BASIS)  # M

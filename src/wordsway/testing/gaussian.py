@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from wordsway import seeds
 from wordsway.errors import InputError
 from wordsway.gaussian import GaussianMatrix
 
@@ -252,8 +253,8 @@ class GaussianMatrixConformance:
 
 
 def _source(dtype: torch.dtype, seed: int) -> Callable[..., Tensor]:
-    generator = torch.Generator().manual_seed(1000 + seed)
-    return lambda *shape: torch.randn(*shape, dtype=dtype, generator=generator)
+    source = seeds.generator(seed, "conformance")
+    return lambda *shape: seeds.normal(source, shape, dtype)
 
 
 def _close(one: Tensor, two: Tensor, size: float) -> None:

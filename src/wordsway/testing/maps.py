@@ -10,6 +10,7 @@ from torch import Tensor
 from wordsway.contexts import perturb
 from wordsway.maps import FeatureMap, PlainResponse, Response, respond
 from wordsway.maps.response import Functional
+from wordsway.seeds import generator, normal
 from wordsway.sensitivity import response_sensitivity
 
 _COUNT = 6  # perturbations in a batch
@@ -356,7 +357,7 @@ def _in_ball(shape: tuple[int, ...], radius: float, count: int, seed: int) -> Te
 
 
 def _normal(shape: Sequence[int], seed: int) -> Tensor:
-    return torch.randn(tuple(shape), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return normal(generator(seed, "conformance"), shape)
 
 
 def _norm(x: Tensor) -> float:
