@@ -18,7 +18,7 @@ from torch import Tensor
 from wordsway.activations import ACTIVATIONS, Activation, activation
 from wordsway.contexts import gaussian_context
 from wordsway.errors import InputError, NumericalError
-from wordsway.kernels.robustness import check_features
+from wordsway.kernels.features import FeatureFormulas
 from wordsway.maps import random_feature_response
 
 NAMES = ["relu", "tanh", "gelu", "softplus", "cos", "square", "identity", "sigmoid"]
@@ -386,13 +386,13 @@ def test_of_the_known_ones_relu_alone_is_nonsmooth(name: str) -> None:
     assert response.hints.nonsmooth == (name == "relu")
     if name == "relu":
         with pytest.raises(InputError, match=r"needs phi'', which relu does not have"):
-            check_features("ntk", activation(name))
+            FeatureFormulas("ntk", name)
     else:
-        check_features("ntk", activation(name))
+        FeatureFormulas("ntk", name)
 
 
 def test_kinks_of_ones_own_are_seen_where_they_matter() -> None:
     response = random_feature_response(gaussian_context(3, 2), k=8, activation=_leaky())
     assert response.hints.nonsmooth
     with pytest.raises(InputError, match=r"needs phi'', which leaky does not have"):
-        check_features("ntk", _leaky())
+        FeatureFormulas("ntk", _leaky())

@@ -100,7 +100,7 @@ class TestAsContext:
             (np.ones((2, 2), object), "object"),
             ([[1, 2], [3, 4]], "int64"),
             ([["a", "b"]], "<U1"),
-            (None, "object"),
+            (None, "NoneType"),
         ],
     )
     def test_another_dtype(self, X: Any, dtype: str) -> None:

@@ -68,6 +68,14 @@ def check_at_most(value: SupportsIndex, name: str, limit: int, reason: str) -> i
     return size
 
 
+def check_index(value: SupportsIndex, size: int, name: str) -> int:
+    """Return the place of one of `size` things, such as a layer or a head, as an int."""
+    index = _as_int(value)
+    if index is None or not 0 <= index < size:
+        raise InputError(f"{name} must be from 0 to {size - 1}, got {describe(value)}")
+    return index
+
+
 def check_several(given: object, name: str) -> None:
     """Refuse one thing where several are asked for; a string is one thing."""
     if isinstance(given, str) or not isinstance(given, Iterable):
@@ -138,6 +146,65 @@ def as_context(X: Values) -> Tensor:
     return context
 
 
+def as_contexts(X: Any) -> Tensor:
+    """Return contexts of one shape as a tensor (count, n, d): an array of three axes, or a sequence of contexts."""
+    rule = "contexts must have the shape (count, n, d) with count, n, d >= 1"
+    if isinstance(X, Sequence) and not isinstance(X, str):
+        contexts = [as_context(context) for context in X]
+        shapes = list(dict.fromkeys(" x ".join(map(str, context.shape)) for context in contexts))
+        if not shapes:
+            raise InputError(f"{rule}, got none")
+        if len(shapes) > 1:
+            raise InputError(f"all contexts must have the same n x d, got {shapes[0]} and {shapes[1]}")
+        return torch.stack([context.to(contexts[0]) for context in contexts])
+    batch = float_tensor(X, "contexts")
+    if batch.ndim != 3 or 0 in batch.shape:
+        raise InputError(f"{rule}, got {tuple(batch.shape)}")
+    check_finite(batch)
+    return batch
+
+
+def as_array(values: Values, name: str, shape: tuple[int | str, ...] | None = None, finite: bool = True) -> Tensor:
+    """Return real numbers as a detached tensor: float32 and float64 as they are, all others as float64.
+
+    Parameters
+    ----------
+    values
+        Tensor, NumPy array, nested list or number.
+    name
+        What the error calls them.
+    shape
+        What the shape must be: an axis is its size, or a letter for any size >= 1. None accepts any shape.
+    finite
+        Whether to refuse nan and inf.
+    """
+    try:
+        array = values.detach() if isinstance(values, Tensor) else np.asarray(values)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name} must be rectangular numbers, got rows of different lengths or kinds") from None
+    real = not array.dtype.is_complex if isinstance(array, Tensor) else array.dtype.kind in "biuf"
+    if not real:
+        raise InputError(f"{name} must be real numbers, got {_kind(values, array)}: convert them to float64 first")
+    if isinstance(array, Tensor):
+        tensor = array if array.dtype in (torch.float32, torch.float64) else array.double()
+    else:  # torch knows neither other byte orders nor, without a warning, read-only memory
+        native = array.dtype.newbyteorder("=")
+        kept = native if native in (np.float32, np.float64) else np.float64
+        tensor = torch.from_numpy(np.require(array, kept, ["C", "W", "E"]))
+    if shape is not None and not _fits(tensor.shape, shape):
+        wanted = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
+        raise InputError(f"{name} must have the shape ({wanted}), got {tuple(tensor.shape)}")
+    if finite and not bool(torch.isfinite(tensor).all()):
+        raise InputError(f"{name} must be finite, got nan or inf: drop or replace those entries")
+    return tensor
+
+
+def _fits(shape: torch.Size, wanted: tuple[int | str, ...]) -> bool:
+    return len(shape) == len(wanted) and all(
+        have >= 1 if isinstance(want, str) else have == want for have, want in zip(shape, wanted, strict=True)
+    )
+
+
 def check_readable(X: object) -> None:
     """Refuse what a map cannot read: it takes one context or several, as a tensor of floats."""
     if not isinstance(X, Tensor):
@@ -161,9 +228,15 @@ def float_tensor(values: Values, what: str) -> Tensor:
         raise InputError(f"{what} must be rectangular numbers, got rows of different lengths or kinds") from error
     native = array.dtype.newbyteorder("=")  # torch knows no other byte order
     if native not in (np.float32, np.float64):
-        raise dtype_error(what, str(array.dtype), array.dtype.kind == "c")
+        raise dtype_error(what, _kind(values, array), array.dtype.kind == "c")
     # torch takes neither negative strides nor, without a warning, read-only memory; "E" drops subclasses.
     return torch.from_numpy(np.require(array, native, ["C", "W", "E"]))
+
+
+def _kind(values: object, array: Tensor | npt.NDArray[Any]) -> str:
+    """Name the dtype of an array; of values that are no numbers, such as None, the type."""
+    dtype = str(array.dtype).removeprefix("torch.")
+    return type(values).__name__ if dtype == "object" and array is not values else dtype
 
 
 def dtype_error(what: str, dtype: str, is_complex: bool) -> InputError:

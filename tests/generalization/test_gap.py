@@ -40,8 +40,3 @@ def test_the_gap_is_that_of_its_witness_and_above_random_points(name: str) -> No
     assert found.value >= max(_gap(phi, theta, point) for point in points) - 1e-9
     assert found.ceiling is not None
     assert found.value <= found.ceiling
-
-
-def test_a_label_that_is_none_is_refused() -> None:
-    with pytest.raises(ws.InputError, match=r"-1 or \+1"):
-        ws.prediction_gap(MAPS["raf"], CONTEXTS[:-1], LABELS[:-1], X, 0.5)

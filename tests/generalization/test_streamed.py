@@ -10,7 +10,7 @@ from maps.twins import normal
 from torch import Tensor
 
 from generalization.plain import plain_features, scene, signs
-from wordsway import InputError, Interpolator, RandomFeatures, StreamedFeatures, gaussian_context
+from wordsway import Interpolator, RandomFeatures, StreamedFeatures, gaussian_context
 from wordsway.generalization import features_of
 
 COUNT = 7
@@ -94,14 +94,3 @@ def test_contexts_may_be_an_array_or_a_list() -> None:
     theta = Interpolator(StreamedFeatures(phi, CONTEXTS), LABELS).theta
     for given in (CONTEXTS.numpy(), list(CONTEXTS), CONTEXTS.tolist()):
         assert torch.equal(Interpolator(StreamedFeatures(phi, given), LABELS).theta, theta)  # type: ignore[arg-type]
-
-
-def test_no_contexts_or_blocks_are_refused() -> None:
-    phi = scene("raf").phi
-    with pytest.raises(InputError, match=r"contexts must be floats of shape \(N, n, d\), N >= 1, got \(0, 5, 4\)"):
-        StreamedFeatures(phi, CONTEXTS[:0])
-    with pytest.raises(InputError, match=r"contexts must be floats of shape \(N, n, d\), N >= 1, got \(5, 4\)"):
-        StreamedFeatures(phi, CONTEXTS[0])
-    for block in (0, -1, 1.5, True):
-        with pytest.raises(InputError, match=f"block must be an integer >= 1, got {block}"):
-            StreamedFeatures(phi, CONTEXTS, block)  # type: ignore[arg-type]

@@ -1,13 +1,9 @@
 """Gradient flow and descent: against exact solutions, the bound of the theory, and interpolation."""
 
-import math
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 
-from wordsway import InputError
 from wordsway.kernels import Network, descend, gradient_flow, ntk
 
 
@@ -71,23 +67,3 @@ def test_losses_of_descent_are_in_double_precision() -> None:
     losses = descend(network, X, y, 3).losses
     assert losses.dtype == torch.float64
     assert float(losses[0]) == pytest.approx(float(((network(X) - y) ** 2).mean()), rel=1e-14)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"X": torch.ones(4, 2)}, r"inputs must have the shape \(N, 3\)"),
-        ({"network": torch.nn.Linear(3, 1)}, "network must be a Network, got Linear"),
-        ({"y": torch.ones(3)}, "one label for each of the 4 inputs"),
-        ({"y": torch.full((4,), math.inf)}, "y must be finite"),
-        ({"times": []}, "times must be numbers >= 0 that increase"),
-        ({"times": [0.0, 0.0]}, "times must be numbers >= 0 that increase"),
-        ({"times": [-1.0, 0.0]}, "times must be numbers >= 0 that increase"),
-        ({"times": [math.nan]}, "times must be finite, got nan or inf"),
-        ({"times": [0.0, math.inf]}, "times must be finite, got nan or inf"),
-    ],
-)
-def test_bad_input_is_one_clear_line(changes: dict[str, Any], said: str) -> None:
-    given = {"network": Network.drawn([3, 4]), "X": normal(4, 3), "y": normal(4), "times": [0.0, 1.0]}
-    with pytest.raises(InputError, match=said):
-        gradient_flow(**{**given, **changes})

@@ -96,7 +96,7 @@ def robustness(
     """Measure how far an adversarial change of an input moves a model that fits its samples: S = |x| |grad f(x)|."""
     from wordsway.activations import activation as named
     from wordsway.checks import check_choice, check_size
-    from wordsway.kernels.robustness import KINDS
+    from wordsway.kernels.features import KINDS
     from wordsway.models.inputs import check_dimension
 
     check_choice("kind", kind, KINDS)

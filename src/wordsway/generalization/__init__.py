@@ -1,9 +1,9 @@
 """What one changed word does to generalization: interpolation, fine-tuning, re-training, alignment, losses."""
 
-from wordsway.generalization.gap import PredictionGap, prediction_gap
 from wordsway.generalization.interpolator import Features, Interpolator, StreamedFeatures, features_of
 from wordsway.generalization.losses import LOSSES, TRAININGS, Losses, Problem
-from wordsway.generalization.measure import Generalization, Simulation, one_word_generalization
+from wordsway.generalization.measure import Simulation, one_word_generalization, prediction_gap
+from wordsway.generalization.records import Generalization, PredictionGap
 
 __all__ = [
     "LOSSES",

@@ -1,11 +1,11 @@
-"""What is minimised over Delta: squares of functionals of phi(X^i(Delta)), each with its gradient.
+"""The losses that are minimised over Delta: squares of functionals of phi(X^i(Delta)), each with its gradient.
 
 Every loss is a function of three inner products with phi' = phi(X^i(Delta)):
 
     f = <theta*, phi'>,   a_f = <phi, phi'> / |phi|^2,   a_r = <P' phi, phi'> / |P' phi|^2 = F(X, X^i(Delta)),
 
-since the fine-tuned model says f + a_f (y - f_0) and the re-trained one f + a_r (y - f_0), where f_0 = f(X, theta*),
-equations (18) and (22). So each loss is (c . (f, a_f, a_r) + c_0)^2 + p (f - f_0)^2.
+since the fine-tuned model predicts f + a_f (y - f_0) and the re-trained one f + a_r (y - f_0), f_0 = f(X, theta*), by
+(18) and (22). So each loss is (c . (f, a_f, a_r) + c_0)^2 + p (f - f_0)^2.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from wordsway.errors import InputError, nearest
+from wordsway.checks import check_choice
+from wordsway.errors import InputError
 from wordsway.maps.response import Functional, Response, ValueAndGradient
 
 Array = npt.NDArray[np.floating[Any]]
@@ -30,7 +31,7 @@ LOSSES = ("alignment", "error", "swapped")
 
 @dataclass(frozen=True, repr=False)
 class Problem:
-    """One search: whose prediction is looked at, what is minimised, and with which penalty on gamma.
+    """One search: the training whose prediction is tested, the loss that is minimised, and the penalty on gamma.
 
     Attributes
     ----------
@@ -47,9 +48,8 @@ class Problem:
     penalty: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, value, known in (("training", self.training, TRAININGS), ("loss", self.loss, LOSSES)):
-            if value not in known:
-                raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}{nearest(value, known)}")
+        check_choice("training", self.training, TRAININGS)
+        check_choice("loss", self.loss, LOSSES)
         try:
             penalty = float(self.penalty)
         except (TypeError, ValueError):
@@ -65,7 +65,7 @@ class Problem:
         return asdict(self)
 
     def coefficients(self, label: float, before: float) -> tuple[tuple[float, float, float], float]:
-        """c and c_0 of the loss, for the sample's label y and f_0."""
+        """Return c and c_0 of the loss, for the sample's label y and f_0."""
         retrained = (self.training == "re-trained") != (self.loss == "swapped")
         if self.loss == "error":
             missing = label - before
@@ -74,15 +74,15 @@ class Problem:
 
 
 def functionals(response: Response, vectors: Sequence[Tensor]) -> Functional:
-    """Delta (..., d) -> inner products (m, ...) with several vectors, and their gradients (m, ..., d)."""
+    """Return the function of Delta (..., d) to inner products (m, ...) with m vectors and gradients (m, ..., d)."""
     hints = response.hints
     if hints.inners is not None:
         return hints.inners(vectors)
     single = [response.inner(vector) for vector in vectors]
 
     def functional(delta: Tensor) -> ValueAndGradient:
-        moved = hints.cast(delta)  # a map of float32 cannot be asked in float64
-        pairs = [one(moved) for one in single]
+        moved = hints.cast(delta)  # a map of float32 does not take float64
+        pairs = [inner(moved) for inner in single]
         gradients = [torch.zeros_like(moved) if grad is None else grad for _, grad in pairs]
         return torch.stack([value for value, _ in pairs]), torch.stack(gradients)
 
@@ -92,7 +92,7 @@ def functionals(response: Response, vectors: Sequence[Tensor]) -> Functional:
 class Losses:
     """The losses of several problems at one sample, evaluated together.
 
-    Cost: three functionals of the response for each Delta, whatever the number of problems.
+    Cost: three functionals of the response per Delta, whatever the number of problems.
     """
 
     def __init__(self, several: Functional, problems: Sequence[Problem], label: float, before: float) -> None:
@@ -107,11 +107,11 @@ class Losses:
         flat = torch.from_numpy(np.ascontiguousarray(delta.reshape(-1, delta.shape[-1])))
         values, gradients = self.several(flat)
         if gradients is None:
-            raise TypeError("a functional must give its gradient")
-        found = values.numpy().reshape(3, *delta.shape[:2])  # 3 B G
+            raise TypeError("a functional must return its gradient")
+        inners = values.numpy().reshape(3, *delta.shape[:2])  # 3 B G
         pulls = gradients.numpy().reshape(3, *delta.shape)  # 3 B G d
-        miss = np.einsum("gc,cbg->bg", self.mix, found) + self.shift
-        gap = found[0] - self.before
+        miss = np.einsum("gc,cbg->bg", self.mix, inners) + self.shift
+        gap = inners[0] - self.before
         loss = miss**2 + self.penalty * gap**2
         grad = np.einsum("bg,gc,cbgd->bgd", 2 * miss, self.mix, pulls) + (2 * self.penalty * gap)[..., None] * pulls[0]
         return loss, grad

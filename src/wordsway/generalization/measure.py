@@ -1,109 +1,35 @@
-"""Does training on a sentence teach anything about the same sentence with one word changed? (section 6 of the paper)"""
+"""Does training on a sentence teach anything about the same sentence with one word changed? (section 6 of the paper)
+
+And how far does one word move the prediction of a re-trained model: O(sqrt(N / n)) for random features (appendix E).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from wordsway.checks import check_radius, check_several, check_word
+from wordsway.checks import as_context, as_contexts, check_radius, check_several, check_word, describe
 from wordsway.errors import InputError
 from wordsway.generalization.interpolator import Interpolator, check_labels, features_of
 from wordsway.generalization.losses import TRAININGS, Array, Losses, Problem, functionals
-from wordsway.generalization.samples import check_label, check_samples
+from wordsway.generalization.records import Generalization, PredictionGap
 from wordsway.maps import FeatureMap, Response, respond
+from wordsway.maps.response import Functional
 from wordsway.memory import ResourceUsage
-from wordsway.records import Record
 from wordsway.seeds import generator, normal
 from wordsway.sensitivity.records import status
 from wordsway.sensitivity.search import SearchBudget, maximise
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 _SMOOTH = SearchBudget(power=0, screen=8, keep=3, polish=60, tolerance=1e-6)
 _NONSMOOTH = SearchBudget(power=0, screen=12, keep=3, polish=20, anneal=60, tolerance=1e-6)
+_GAP = SearchBudget(power=3, screen=8, polish=24)  # little: the prediction is nearly linear in Delta
 _FLOOR = 1e-2  # added to losses, so that "relative to its value" means something near 0
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Generalization(Record):
-    """What one search found: a word changed by `delta`, and what the models say before and after training on X.
-
-    Attributes
-    ----------
-    problem : Problem
-        Training, loss and penalty.
-    gamma : float
-        |f(X^i(Delta), theta*) - f(X, theta*)| (13): how far the model could tell the two apart before.
-    error : float
-        (f(X^i(Delta), theta) + y)^2 (16), theta the trained parameters; the changed word turned the label to -y.
-    bound : float
-        (2 - gamma)^2, below which random features cannot come (Theorems 6.2, 6.3) but for O(1 / sqrt(n)); 0 where
-        gamma >= 2, outside of the theorems.
-    floor : float
-        (2 - gamma - c)^2 with the c that the proofs give for this very Delta, (45): S |y - f_0| for fine-tuning, and
-        S |phi(X)| |y - f_0| / sqrt(lambda_min(K_r)) for re-training, S the relative change of the features. Every map
-        obeys error >= floor; for random features it is close to `bound`. 0 where the bracket is negative.
-    constant : float
-        sqrt(n) (bound - error), where bound is 0 for gamma >= 2: the constant of O(1 / sqrt(n)) that would make the
-        theorem's inequality an equality here.
-    before, moved_before : float
-        f(X, theta*) and f(X^i(Delta), theta*).
-    after : float
-        f(X^i(Delta), theta) after training.
-    alignment_fine_tuned, alignment_retrained : float
-        <phi, phi'> / |phi|^2, and F (23). Where phi is a combination of the training samples' features (N > p), the
-        latter is what stands for F in (22).
-    sensitivity : float
-        |phi(X^i(Delta)) - phi(X)| / |phi(X)| at this Delta.
-    loss : float
-        What was minimised, at its end: an upper bound on the smallest one in the ball.
-    delta : Tensor (d,)
-    status : str
-        "converged", or why the search stopped.
-    interpolates : bool
-        Whether theta* fits every training label.
-    lambda_min : float
-        The smallest eigenvalue of the kernel K of the training samples.
-    cost : ResourceUsage
-        Of the whole simulation, shared by all problems.
-    """
-
-    problem: Problem
-    gamma: float
-    error: float
-    bound: float
-    floor: float
-    constant: float
-    before: float
-    moved_before: float
-    after: float
-    alignment_fine_tuned: float
-    alignment_retrained: float
-    sensitivity: float
-    loss: float
-    delta: Tensor
-    status: str
-    interpolates: bool
-    lambda_min: float
-    cost: ResourceUsage
-
-    summary_fields = ("problem", "gamma", "error", "bound", "sensitivity", "status")
-    json_names: ClassVar = {"loss": "loss_value"}
-
-    def draw(self, ax: Axes) -> None:
-        """Draw the error against gamma, and the line (2 - gamma)^2 of random features."""
-        gammas = [step / 20 for step in range(41)]
-        ax.plot(gammas, [(2 - gamma) ** 2 for gamma in gammas], "--", label="$(2 - \\gamma)^2$")
-        ax.plot([self.gamma], [self.error], "o", label=f"{self.problem.training}, {self.problem.loss}")
-        ax.set(xlabel="$\\gamma$", ylabel="error")
-        ax.legend()
 
 
 def one_word_generalization(
@@ -121,7 +47,7 @@ def one_word_generalization(
     seed: int = 0,
     budget: SearchBudget | None = None,
 ) -> list[Generalization]:
-    """Train on contexts, then on (X, y), and change one word of X so that the loss on (X^i(Delta), -y) gets small.
+    """Train on contexts, then on (X, y), and change one word of X so that the loss on (X^i(Delta), -y) is small.
 
     Parameters
     ----------
@@ -138,37 +64,84 @@ def one_word_generalization(
     word : int
         The word that changes.
     losses, penalties, trainings : sequences
-        What is minimised, see `Problem`: every combination is searched.
+        Every combination is minimised, see `Problem`.
     radius : float, optional
-        How far the word may move; sqrt(d) if left out.
+        How far the word may move, default: sqrt(d).
     seed : int
         Seed of the starts of the search.
     budget : SearchBudget, optional
-        How hard to search.
+        How long to search.
 
     Returns
     -------
     list of Generalization
-        One for each training, loss and penalty, in this order.
+        One per training, loss and penalty, in this order.
 
     Notes
     -----
     Features, kernel and its factor are computed once for all searches: O(N^2 p + N^3), and N evaluations of the map.
-    Each step of the searches takes three functionals of the response for every problem and start.
+    Each step of the searches takes three functionals of the response per problem and start.
     """
     problems = _problems(trainings, losses, penalties)
-    context, samples = check_samples(contexts, X)
-    label, values = check_label(y), check_labels(labels, len(samples))
-    position = check_word(len(context), word)
-    r = check_radius(radius, context.shape[1])
     with ResourceUsage() as usage:
-        simulation = Simulation(phi, samples, values, context, label, position)
-        found = simulation.search(problems, r, seed, budget)
-    return [simulation.record(problem, *one, usage) for problem, one in zip(problems, found, strict=True)]
+        simulation = Simulation(phi, contexts, labels, X, y, word, radius)
+        deltas, values, converged, evaluations = simulation.search(problems, seed, budget)
+    cost = simulation.cost(usage, evaluations)
+    found = zip(problems, deltas, values, converged, strict=True)
+    return [simulation.record(problem, delta, value, ended, cost) for problem, delta, value, ended in found]
+
+
+def prediction_gap(
+    phi: FeatureMap,
+    contexts: Any,
+    labels: Any,
+    X: Any,
+    y: float,
+    word: int = 0,
+    *,
+    radius: float | None = None,
+    seed: int = 0,
+) -> PredictionGap:
+    """How far one word can move the prediction for X of a model that was trained on X too.
+
+    Parameters are those of `one_word_generalization`. Cost: that of the kernel, then about 60 functionals of the
+    response.
+    """
+    with ResourceUsage() as usage:
+        simulation = Simulation(phi, contexts, labels, X, y, word, radius)
+        theta = simulation.interpolator.theta + simulation.direction * simulation.missing
+        functional = simulation.functionals([theta])
+        before = float(simulation.own @ theta)
+
+        def objective(point: Array, gradient: bool) -> tuple[Array, Array | None]:
+            values, gradients = functional(torch.from_numpy(np.ascontiguousarray(point[:, 0, 0])))
+            assert gradients is not None
+            gap = values[0].numpy() - before
+            return np.abs(gap)[:, None], (np.sign(gap)[:, None] * gradients[0].numpy())[:, None, None]
+
+        # The prediction is nearly linear in Delta: start along both signs of its gradient at 0, and at random.
+        _, gradients = functional(torch.zeros(1, simulation.d, dtype=torch.float64))
+        assert gradients is not None
+        drawn = normal(generator(seed, "gap starts"), (1, simulation.d), gradients.dtype)
+        starts = torch.cat([gradients[0], -gradients[0], drawn])[:, None, None].numpy()
+        found = maximise(objective, starts, simulation.radius, _GAP)
+        bound = simulation.response.ceiling(simulation.radius, "quick")
+    ceiling, least = None, simulation.lambda_min_after
+    if bound is not None and least > 0:
+        samples = len(simulation.interpolator.labels) + 1
+        ceiling = float(bound.value) * simulation.norm * math.sqrt(samples / least)
+    return PredictionGap(
+        value=float(found.value[0]),
+        ceiling=ceiling,
+        delta=torch.from_numpy(found.delta[0, 0]),
+        lambda_min=least,
+        status=status(bool(found.converged[0])),
+        cost=simulation.cost(usage, found.evaluations),
+    )
 
 
 def _problems(trainings: Sequence[str], losses: Sequence[str], penalties: Sequence[float]) -> list[Problem]:
-    """Every combination, in this order."""
+    """Return every combination, in this order."""
     for name, given in (("trainings", trainings), ("losses", losses), ("penalties", penalties)):
         check_several(given, name)
     problems = [Problem(training, loss, penalty) for training in trainings for loss in losses for penalty in penalties]
@@ -178,72 +151,86 @@ def _problems(trainings: Sequence[str], losses: Sequence[str], penalties: Sequen
 
 
 class Simulation:
-    """What all searches at one new sample share: features, kernel, response, functionals."""
+    """What all searches at one new sample share: features, kernel, response, functionals.
 
-    def __init__(self, phi: FeatureMap, contexts: Tensor, labels: Any, X: Tensor, label: float, word: int) -> None:
-        self.interpolator = Interpolator(features_of(phi, contexts), labels)
+    Parameters are those of `one_word_generalization`; all are checked before the map is evaluated.
+    """
+
+    def __init__(
+        self, phi: FeatureMap, contexts: Any, labels: Any, X: Any, y: float, word: int = 0, radius: float | None = None
+    ) -> None:
+        context, samples = _check_samples(contexts, X)
+        self.n, self.d = context.shape
+        self.label, values = _check_label(y), check_labels(labels, len(samples))
+        position = check_word(self.n, word)
+        self.radius = check_radius(radius, self.d)
+        self.interpolator = Interpolator(features_of(phi, samples), values)
         with torch.no_grad():
-            found = phi(X).to(torch.float64)
-        own = found.reshape(-1)
-        response = respond(phi, X, word)
+            features = phi(context).to(torch.float64)
+        self.own, self._shape = features.reshape(-1), features.shape
+        response = respond(phi, context, position)
         self.response: Response = response if response.hints.prepare is None else response.hints.prepare()
-        self.label, self.n = label, len(X)
-        self.before = float(self.interpolator.predict(own))
-        self.norm = float(own.norm())
-        self.lambda_min, self.lambda_min_after = self.interpolator.lambda_min, self.interpolator.with_sample(own)
-        vectors = [self.interpolator.theta, own / self.norm**2, self.interpolator.direction(own)]
-        self.several = functionals(self.response, [vector.reshape(found.shape) for vector in vectors])
+        self.before = float(self.interpolator.predict(self.own))
+        self.missing = self.label - self.before
+        self.norm = float(self.own.norm())
+        self.direction = self.interpolator.direction(self.own)
+        self.lambda_min_after = self.interpolator.with_sample(self.own)
+
+    def functionals(self, vectors: Sequence[Tensor]) -> Functional:
+        """Return the inner products of phi(X^i(Delta)) with vectors (p,), as a function of Delta."""
+        return functionals(self.response, [vector.reshape(self._shape) for vector in vectors])
+
+    @cached_property
+    def several(self) -> Functional:
+        """The three functionals that all losses depend on."""
+        return self.functionals([self.interpolator.theta, self.own / self.norm**2, self.direction])
+
+    def cost(self, usage: ResourceUsage, evaluations: int) -> ResourceUsage:
+        return usage.computed_in(self.response.hints.dtype, self.response.hints.device, evaluations)
 
     def search(
-        self, problems: Sequence[Problem], radius: float, seed: int, budget: SearchBudget | None
-    ) -> list[tuple[Tensor, float, bool, int]]:
-        """The best Delta of each problem, its loss, whether the search converged, and how many evaluations it took."""
+        self, problems: Sequence[Problem], seed: int, budget: SearchBudget | None
+    ) -> tuple[list[Tensor], list[float], list[bool], int]:
+        """Return the best Delta of each problem, its loss, whether the search converged, and all evaluations."""
         losses = Losses(self.several, problems, self.label, self.before)
-        starts = self._starts(losses, radius, seed)
 
         def objective(point: Array, gradient: bool) -> tuple[Array, Array | None]:
             value, grad = losses(point[:, :, 0])
             return -(value + _FLOOR), -grad[:, :, None]
 
-        nonsmooth = self.response.hints.nonsmooth
-        found = maximise(objective, starts, radius, budget or (_NONSMOOTH if nonsmooth else _SMOOTH), inside=True)
-        values = -found.value - _FLOOR
-        deltas = torch.from_numpy(found.delta[:, 0])
-        return [
-            (delta, float(value), bool(done), found.evaluations)
-            for delta, value, done in zip(deltas, values, found.converged, strict=True)
-        ]
+        budget = budget or (_NONSMOOTH if self.response.hints.nonsmooth else _SMOOTH)
+        found = maximise(objective, self._starts(losses, seed), self.radius, budget, inside=True)
+        losses_reached = (-found.value - _FLOOR).tolist()
+        return list(torch.from_numpy(found.delta[:, 0])), losses_reached, found.converged.tolist(), found.evaluations
 
-    def _starts(self, losses: Losses, radius: float, seed: int) -> Array:
-        """Points (B, G, 1, d): down each loss from 0, and random ones; few where each evaluation is costly."""
+    def _starts(self, losses: Losses, seed: int) -> Array:
+        """Return points (B, G, 1, d): down each loss from 0, and random ones; few where each evaluation is costly."""
         expensive = self.response.hints.expensive
-        problems, d = len(losses.penalty), self.response.shape[-1]
-        drawn = normal(generator(seed, "generalization starts"), (6, d))
+        problems = len(losses.penalty)
+        drawn = normal(generator(seed, "generalization starts"), (6, self.d))
         random = (drawn / drawn.norm(dim=-1, keepdim=True)).numpy()
-        _, grad = losses(np.zeros((1, problems, d)))
+        _, grad = losses(np.zeros((1, problems, self.d)))
         down = -grad / np.maximum(np.linalg.norm(grad, axis=-1, keepdims=True), np.finfo(float).tiny)  # 1 G d
         spread = random[:1] if expensive else np.concatenate([random[:5], 0.3 * random[5:]])
         points = [down] if expensive else [down, -down, 0.3 * down]
         points.append(np.repeat(spread[:, None], problems, axis=1))
-        return np.asarray(radius * np.concatenate(points)[:, :, None])
+        return np.asarray(self.radius * np.concatenate(points)[:, :, None])
 
     def record(
-        self, problem: Problem, delta: Tensor, loss: float, converged: bool, evaluations: int, usage: ResourceUsage
+        self, problem: Problem, delta: Tensor, loss: float, converged: bool, cost: ResourceUsage
     ) -> Generalization:
-        """Everything that is known of one Delta."""
+        """Return everything that is known of one Delta."""
         values, _ = self.several(delta[None])
         moved, fine, again = (float(value) for value in values[:, 0])
         change = float(self.response.change(self.response.hints.cast(delta[None]), gradient=False)[0][0])
-        missing = self.label - self.before
-        after = moved + (again if problem.training == "re-trained" else fine) * missing
+        after = moved + (again if problem.training == "re-trained" else fine) * self.missing
         gamma = abs(moved - self.before)
-        slack = change * abs(missing)
+        slack = change * abs(self.missing)
         if problem.training == "re-trained":
             least = self.lambda_min_after  # where it is 0 nothing is known, also of a word that moves nothing
             slack = slack * self.norm / math.sqrt(least) if least > 0 else math.inf
         error = (after + self.label) ** 2
         bound = max(2 - gamma, 0.0) ** 2
-        cost = usage.computed_in(self.response.hints.dtype, self.response.hints.device, evaluations)
         return Generalization(
             problem=problem,
             gamma=gamma,
@@ -261,6 +248,28 @@ class Simulation:
             delta=delta,
             status=status(converged).replace("a lower bound", "an upper bound").replace("raise", "lower"),
             interpolates=self.interpolator.interpolates,
-            lambda_min=self.lambda_min,
+            lambda_min=self.interpolator.lambda_min,
             cost=cost,
         )
+
+
+def _check_samples(contexts: Any, X: Any) -> tuple[Tensor, Tensor]:
+    """Return the new sample and the training samples, of one shape and dtype, the new one not among them."""
+    context, samples = as_context(X), as_contexts(contexts)
+    if samples.shape[1:] != context.shape:
+        new, others = (" x ".join(map(str, shape)) for shape in (context.shape, samples.shape[1:]))
+        raise InputError(f"all contexts must have the same n x d, got {new} for the new sample and {others} for others")
+    samples = samples.detach().to(context)
+    if bool((samples == context).flatten(1).all(1).any()):
+        raise InputError("the new sample must not be a training sample, got one that is: leave it out of the contexts")
+    return context, samples
+
+
+def _check_label(y: Any) -> float:
+    try:
+        label = math.nan if isinstance(y, str) else float(y)
+    except (TypeError, ValueError, RuntimeError):
+        label = math.nan
+    if label not in (-1.0, 1.0):
+        raise InputError(f"the new sample's label must be -1 or +1, got {describe(y)}")
+    return label

@@ -18,18 +18,15 @@ import torch
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
-from wordsway.checks import check_size
-from wordsway.errors import InputError, NumericalError
+from wordsway.checks import as_array, check_size
+from wordsway.errors import InputError, NumericalError, one_line
 from wordsway.kernels.eigenvalues import SmallestEigenvalue, smallest_eigenvalue
-from wordsway.kernels.network import Network, Passes, as_inputs, check_network
-from wordsway.kernels.robustness import check_labels
+from wordsway.kernels.network import Network, Passes, check_network
 from wordsway.kernels.tangent import ntk
 from wordsway.records import Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-_FIRST, _SECOND = 0.9, 0.999  # how much Adam remembers of the mean and of the square
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -111,14 +108,14 @@ def gradient_flow(network: Network, X: Any, y: Any, times: Sequence[float], tole
     Cost: an eigendecomposition of K, O(N^3), and a forward and backward pass for each stage of a step; a stiff flow
     takes about lambda_max t of them.
     """
-    inputs, labels = samples(network, X, y)
+    inputs, labels = _check_samples(network, X, y)
     when = _times(times)
     kernel = ntk(network, inputs)
     smallest = smallest_eigenvalue(kernel)
     rest = network(inputs) - labels
-    numbers, vectors = torch.linalg.eigh(kernel)
+    eigenvalues, vectors = torch.linalg.eigh(kernel)
     shares = (vectors.mT @ rest) ** 2
-    linear = 0.5 * (torch.exp(-2 * numbers.clamp_min(0) * when[:, None]) * shares).sum(-1)
+    linear = 0.5 * (torch.exp(-2 * eigenvalues.clamp_min(0) * when[:, None]) * shares).sum(-1)
     actual = _integrate(network, inputs, labels, when, tolerance)
     start = 0.5 * float(rest @ rest)
     return Flow(when, linear, actual, start * torch.exp(-smallest.value * when / 2), smallest)
@@ -127,14 +124,14 @@ def gradient_flow(network: Network, X: Any, y: Any, times: Sequence[float], tole
 def descend(
     network: Network, X: Any, y: Any, steps: int, rate: float = 1e-2, enough: float = 1e-6, every: int = 50
 ) -> Descent:
-    """Train a network on all samples at once with Adam, until the loss is at most `enough` or the steps are used up.
+    """Train a network on all samples at once with Adam, until the loss is at most `enough` or after `steps` steps.
 
-    Whether to stop is looked at every `every` steps only. The rate falls to 0 along a cosine, so that the end is not
-    noise. Cost: O(N parameters) for each step.
+    The loss is compared with `enough` every `every` steps only. The rate falls to 0 along a cosine, so that the end is
+    not noise. Cost: O(N parameters) per step.
     """
-    inputs, labels = samples(network, X, y)
+    inputs, labels = _check_samples(network, X, y)
     moving, count = _Moving(network), check_size(steps, "steps")
-    mean, square = torch.zeros_like(moving.theta), torch.zeros_like(moving.theta)
+    optimizer = torch.optim.Adam([moving.theta], lr=rate, fused=True)
     losses = []
     for step in range(count):
         passes = moving.network.passes(inputs)
@@ -142,29 +139,24 @@ def descend(
         losses.append(float(rest @ rest) / len(rest))
         if losses[-1] <= enough and step % every == 0:
             break
-        derivative = moving.derivative(passes, rest) * (2 / len(rest))
-        mean.lerp_(derivative, 1 - _FIRST)
-        square.lerp_(derivative * derivative, 1 - _SECOND)
-        now = rate * (1 + math.cos(math.pi * step / count)) / 2
-        size = (square / (1 - _SECOND ** (step + 1))).sqrt_().add_(1e-8)
-        moving.theta.addcdiv_(mean, size, value=-now / (1 - _FIRST ** (step + 1)))
-    loss_now = float(((moving.network(inputs) - labels) ** 2).mean())
-    return Descent(moving.network, loss_now, torch.tensor(losses, dtype=torch.float64), loss_now <= enough)
+        moving.theta.grad = moving.derivative(passes, rest) * (2 / len(rest))
+        optimizer.param_groups[0]["lr"] = rate * (1 + math.cos(math.pi * step / count)) / 2
+        optimizer.step()
+    loss = float(((moving.network(inputs) - labels) ** 2).mean())
+    return Descent(moving.network, loss, torch.tensor(losses, dtype=torch.float64), loss <= enough)
 
 
-def samples(network: Network, X: Any, y: Any) -> tuple[Tensor, Tensor]:
-    """Inputs and labels that fit a network and each other."""
+def _check_samples(network: Network, X: Any, y: Any) -> tuple[Tensor, Tensor]:
+    """Return inputs and labels that fit a network and each other."""
     check_network(network)
-    inputs = as_inputs(X).double()
+    inputs = as_array(X, "inputs", ("N", "d")).double()
     network.check(inputs)
-    return inputs, check_labels(y, len(inputs))
+    return inputs, as_array(y, "y", (len(inputs),)).double()
 
 
 def _times(times: Sequence[float]) -> Tensor:
-    when = torch.as_tensor(list(times), dtype=torch.float64)
-    if not bool(torch.isfinite(when).all()):
-        raise InputError("times must be finite, got nan or inf")
-    if when.ndim != 1 or not len(when) or float(when[0]) < 0 or not bool((when.diff() > 0).all()):
+    when = as_array(times, "times", ("T",)).double()
+    if float(when[0]) < 0 or not bool((when.diff() > 0).all()):
         raise InputError("times must be numbers >= 0 that increase, got others")
     return when
 
@@ -182,10 +174,10 @@ class _Moving:
     def derivative(self, passes: Passes, rest: Tensor) -> Tensor:
         """The gradient of |f - y|^2 / 2 in theta, from f - y."""
         pulled = [backward * rest[:, None] for backward in passes.backward]
-        found = [(back.mT @ features).flatten() for back, features in zip(pulled, passes.features, strict=True)]
+        parts = [(back.mT @ features).flatten() for back, features in zip(pulled, passes.features, strict=True)]
         if self.network.biases is not None:
-            found += [back.sum(0) for back in pulled]
-        return torch.cat(found)
+            parts += [back.sum(0) for back in pulled]
+        return torch.cat(parts)
 
 
 def _integrate(network: Network, X: Tensor, y: Tensor, times: Tensor, tolerance: float) -> Tensor:
@@ -206,7 +198,7 @@ def _integrate(network: Network, X: Tensor, y: Tensor, times: Tensor, tolerance:
     end = float(times[-1])
     if end == 0:
         return torch.tensor([loss(start)], dtype=torch.float64)
-    found = solve_ivp(downhill, (0.0, end), start, t_eval=times.numpy(), rtol=tolerance, atol=tolerance * 1e-3)
-    if not found.success:
-        raise NumericalError(f"the flow could not be integrated: {' '.join(found.message.split())}")
-    return torch.tensor([loss(state) for state in found.y.T.copy()], dtype=torch.float64)
+    path = solve_ivp(downhill, (0.0, end), start, t_eval=times.numpy(), rtol=tolerance, atol=tolerance * 1e-3)
+    if not path.success:
+        raise NumericalError(f"the flow could not be integrated: {one_line(path.message)}")
+    return torch.tensor([loss(state) for state in path.y.T.copy()], dtype=torch.float64)

@@ -1,20 +1,8 @@
-"""Robustness of regression on random and NTK features: S(x) = |x| |grad_x f(x)|, f the minimum-norm interpolator.
-
-Random features are phi(V x), V (k, d) of independent N(0, 1/d) entries; NTK features x (x) phi'(W x), W likewise, so
-that p = k d. With K alpha = y on the N training inputs (Bombari, Kiyani and Mondelli 2023)
-
-    rf:   K = Phi Phi^T, Phi = phi(X V^T),    grad f(x) = V^T (phi'(V x) o Phi^T alpha)
-    ntk:  K = X X^T o G G^T, G = phi'(X W^T),
-          grad f(x) = sum_i alpha_i ( x_i <phi'(W x), g_i> + <x, x_i> W^T (phi''(W x) o g_i) ).
-
-Weights are used in blocks of rows, drawn again where they are needed again: no p-vector, and no k x d matrix, is kept.
-Features of the inputs (N x k) are kept while they take less than 3 GB.
-"""
+"""Robustness of regression on random and NTK features: S(x) = |x| |grad_x f(x)|, f the minimum-norm interpolator."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,23 +11,17 @@ from torch import Tensor
 
 from wordsway import memory
 from wordsway.activations import Activation
-from wordsway.activations import activation as activation_named
-from wordsway.checks import as_tensor, check_size
-from wordsway.errors import InputError, NumericalError, nearest
+from wordsway.checks import as_array, check_positive, check_several, check_size
+from wordsway.errors import InputError
+from wordsway.generalization.kernel import Gram, KernelSolver
 from wordsway.kernels.eigenvalues import SmallestEigenvalue, smallest_eigenvalue
-from wordsway.kernels.gram import Gram
-from wordsway.kernels.network import as_inputs
-from wordsway.kernels.weights import feature_rows
+from wordsway.kernels.features import BLOCK, FeatureBlocks, FeatureFormulas
 from wordsway.memory import ResourceUsage
 from wordsway.records import Record
 from wordsway.seeds import check_seed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-KINDS = ("rf", "ntk")
-_BLOCK = 2 * 10**8  # bytes of features of all inputs at a time
-_KEPT = 3 * 10**9  # bytes of features that are kept rather than computed again for each gradient
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,7 +35,7 @@ class Terms(Record):
     smallest : SmallestEigenvalue
         Of the kernel.
     bound : float
-        |x| |I| |y| / lambda_min: S is no more.
+        |x| |I| |y| / lambda_min, an upper bound on S.
     centred : float
         Frobenius norm of I with its columns centred over the training inputs.
     """
@@ -72,7 +54,7 @@ class Terms(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Robustness(Record):
-    """How far the interpolator's output moves at x, relative to how far x does: S = |x| |grad f(x)|.
+    """How far the interpolator's output moves at x, relative to how far x moves: S = |x| |grad f(x)|.
 
     Attributes
     ----------
@@ -138,9 +120,9 @@ def feature_robustness(
     k : int
         Random features, or neurons (p = k d NTK features).
     activation : str or Activation
-        ntk needs its second derivative: phi'' of relu is 0 and says nothing of its kink, so relu is refused there.
+        ntk needs its second derivative: phi'' of relu is 0 and misses its kink, so that relu is refused there.
     terms : bool
-        Whether to give the terms of the proofs too.
+        Whether to compute the terms of the proofs too.
 
     Raises
     ------
@@ -152,105 +134,66 @@ def feature_robustness(
     Cost: rf O(N k (d + N)), ntk O(N k (d + N) + N^2 d), and N^3 / 3 for the solution; memory N^2, N k up to
     3 GB, and blocks of 200 MB.
     """
-    model = FeatureModel(kind, X, y, k, activation, seed)
-    return model.robustness(x, terms)
+    return FeatureModel(kind, X, y, k, activation, seed).robustness(x, terms)
 
 
 class FeatureModel:
-    """The minimum-norm interpolator on random or NTK features, asked for outputs, gradients and robustness.
+    """The minimum-norm interpolator on random or NTK features, with its outputs, gradients and robustness.
 
-    Parameters are those of `feature_robustness`. Cost: see there; asking once more costs O(N k + k d).
+    Parameters are those of `feature_robustness`. Cost: see there; each further input costs O(N k + k d).
     """
 
     def __init__(self, kind: str, X: Any, y: Any, k: int, activation: str | Activation = "tanh", seed: int = 0) -> None:
-        self.kind, self.activation, self.seed = kind, activation_named(activation), check_seed(seed)
-        check_features(kind, self.activation)
-        self.inputs = as_inputs(X).double()
-        count, d = self.inputs.shape
-        self.labels = check_labels(y, count)
+        self._formulas = FeatureFormulas(kind, activation)
+        self.kind, self.activation, self.seed = kind, self._formulas.phi, check_seed(seed)
+        self.inputs = as_array(X, "inputs", ("N", "d")).double()
+        self.labels = as_array(y, "y", (len(self.inputs),)).double()
         self.width = check_size(k, "k")
-        features = self.width * (d if kind == "ntk" else 1)
-        if features < count:
-            raise NumericalError(f"{count} samples need at least as many features, got {features}: use a larger width")
-        memory.require(4 * 8 * count**2 + 3 * _BLOCK, f"a {count} x {count} kernel", "use fewer samples")
+        features = self._formulas.count(self.width, self.inputs)
+        count = len(self.inputs)
+        memory.require(4 * 8 * count**2 + 3 * BLOCK, f"a {count} x {count} kernel", "use fewer samples")
         with ResourceUsage() as self.cost:
-            keep = 8 * count * self.width <= min(_KEPT, memory.available() // 3)
-            self._kept: list[Tensor] | None = [] if keep else None
-            self.kernel = self._kernel()
-            self.alpha = interpolate(self.kernel, self.labels)
-            fitted = self.kernel @ self.alpha
-            self.fit = float((fitted - self.labels).abs().max())
+            self._blocks = FeatureBlocks(self.inputs, [self.width], self.seed, self._formulas.features)
+            gram = Gram(count)
+            for _, block, _ in self._blocks:
+                gram.add(block)
+            self.kernel = self._formulas.kernel(gram.matrix(), self._blocks)
+            self.alpha = KernelSolver(self.kernel, features).interpolate(self.labels)
+            self.fit = float((self.kernel @ self.alpha - self.labels).abs().max())
 
     def weights(self) -> Iterator[Tensor]:
-        """Blocks of rows of the weights, (rows, d), the same every time: N(0, 1/d)."""
-        count, d = self.inputs.shape
-        return feature_rows(self.width, d, self.seed, _BLOCK // (8 * (count + d)))
-
-    def _features(self, block: Tensor) -> Tensor:
-        """phi(X V^T) or phi'(X W^T) for a block of weights, (N, rows)."""
-        reached = self.inputs @ block.mT
-        return self.activation(reached) if self.kind == "rf" else self.activation.derivative(reached)
-
-    def _blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Blocks of weights, (rows, d), with what they give for the inputs, (N, rows)."""
-        for number, block in enumerate(self.weights()):
-            yield block, self._features(block) if self._kept is None else self._kept[number]
-
-    def _kernel(self) -> Tensor:
-        gram = Gram(len(self.inputs))
-        for block in self.weights():
-            features = self._features(block)
-            gram.add(features)
-            if self._kept is not None:
-                self._kept.append(features)
-        return gram.matrix() if self.kind == "rf" else gram.matrix() * (self.inputs @ self.inputs.mT)
+        """Yield blocks of rows of the weights, (rows, d), the same every time: N(0, 1/d)."""
+        return self._blocks.weights()
 
     def output(self, x: Any) -> float:
-        """f(x)."""
+        """Return f(x)."""
         return self._at(self._point(x))[0]
 
     def gradient(self, x: Any) -> Tensor:
-        """grad f(x), (d,)."""
+        """Return grad f(x), (d,)."""
         return self._at(self._point(x))[1]
 
     def _point(self, x: Any) -> Tensor:
-        return check_point(x, self.inputs.shape[1])
+        return _check_point(x, self.inputs.shape[1])
 
     def _at(self, x: Tensor) -> tuple[float, Tensor]:
-        """f(x) and its gradient, block by block."""
+        """Return f(x) and its gradient, block by block."""
         total, gradient = 0.0, torch.zeros_like(x)
-        nearby = self.inputs @ x  # N
-        for block, features in self._blocks():
-            reached = block @ x
-            if self.kind == "rf":
-                pulled = features.mT @ self.alpha
-                total += float(self.activation(reached) @ pulled)
-                gradient += block.mT @ (self.activation.derivative(reached) * pulled)
-            else:
-                derivatives = self.activation.derivative(reached)
-                shares = features @ derivatives  # N
-                total += float(self.alpha @ (nearby * shares))
-                gradient += self.inputs.mT @ (self.alpha * shares)
-                pulled = features.mT @ (self.alpha * nearby)
-                gradient += block.mT @ (self.activation.curvature(reached) * pulled)
+        for block, features, _ in self._blocks:
+            output, part = self._formulas.share(x, self.inputs, block, features, self.alpha[None])
+            total, gradient = total + float(output), gradient + part[0]
         return total, gradient
 
     def interaction(self, x: Any) -> Tensor:
-        """The interaction matrix grad phi(x)^T Phi^T, (d, N): grad f(x) is that times alpha."""
+        """Return the interaction matrix grad phi(x)^T Phi^T, (d, N): grad f(x) is that times alpha."""
         point = self._point(x)
-        nearby = self.inputs @ point
-        found = self.inputs.new_zeros(len(point), len(self.inputs))
-        for block, features in self._blocks():
-            reached = block @ point
-            if self.kind == "rf":
-                found += block.mT @ (self.activation.derivative(reached)[:, None] * features.mT)
-            else:
-                found += self.inputs.mT * (features @ self.activation.derivative(reached))
-                found += (block.mT @ (self.activation.curvature(reached)[:, None] * features.mT)) * nearby
-        return found
+        total = self.inputs.new_zeros(len(point), len(self.inputs))
+        for block, features, _ in self._blocks:
+            total += self._formulas.interaction(point, self.inputs, block, features)
+        return total
 
     def robustness(self, x: Any, terms: bool = False) -> Robustness:
-        """S(x) = |x| |grad f(x)|."""
+        """Measure S(x) = |x| |grad f(x)|."""
         point = self._point(x)
         size = float(torch.linalg.vector_norm(point))
         with ResourceUsage() as usage:
@@ -282,57 +225,132 @@ class FeatureModel:
         return Terms(norm, smallest, bound, float(torch.linalg.matrix_norm(centred)))
 
     def attack(self, x: Any, share: float = 0.01) -> tuple[float, float]:
-        """What moving x by `share` of its length along the gradient does: the real change of f, and the linear one."""
-        if not (math.isfinite(share) and share > 0):
-            raise InputError(f"share must be a finite number > 0, got {share}")
+        """Move x by `share` of its length along the gradient: return the change of f, and its linear prediction."""
         point = self._point(x)
+        length = check_positive(share, "share") * float(torch.linalg.vector_norm(point))
         before, gradient = self._at(point)
-        length = float(torch.linalg.vector_norm(gradient))
-        if length == 0:
+        size = float(torch.linalg.vector_norm(gradient))
+        if size == 0:
             return 0.0, 0.0
-        step = share * float(torch.linalg.vector_norm(point)) / length
-        return self._at(point + step * gradient)[0] - before, step * length**2
+        return self._at(point + length / size * gradient)[0] - before, length * size
 
 
-def check_features(kind: str, phi: Activation) -> None:
-    """Whether there are such features, with the derivatives that are needed."""
-    if kind not in KINDS:
-        raise InputError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}{nearest(kind, KINDS)}")
-    if kind == "ntk" and phi.nonsmooth:
-        raise InputError(f"ntk robustness needs phi'', which {phi.name} does not have at a kink: use softplus or gelu")
+# Sweeps
 
 
-def check_labels(y: Any, count: int) -> Tensor:
-    """Labels, one for each input."""
-    labels = as_tensor("y", y).detach().double()
-    if tuple(labels.shape) != (count,):
-        raise InputError(f"y must have one label for each of the {count} inputs, got {tuple(labels.shape)}")
-    if not bool(torch.isfinite(labels).all()):
-        raise InputError("y must be finite, got nan or inf")
-    return labels
+@dataclass(frozen=True, eq=False, repr=False)
+class Point(Record):
+    """S at one width, number of samples and activation."""
+
+    width: int
+    samples: int
+    activation: str
+    sensitivity: float
+    fit: float
 
 
-def check_point(x: Any, d: int) -> Tensor:
-    """An input where a gradient is taken: finite and not zero."""
-    point = as_tensor("x", x).detach().double()
-    if tuple(point.shape) != (d,):
-        raise InputError(f"x must have the shape ({d},), got {tuple(point.shape)}")
-    if not bool(torch.isfinite(point).all()):
-        raise InputError("x must be finite, got nan or inf")
+@dataclass(frozen=True, eq=False, repr=False)
+class RobustnessSweep(Record):
+    """S at every width, number of samples and activation; iterating over it yields its points."""
+
+    kind: str
+    points: tuple[Point, ...]
+    cost: ResourceUsage
+
+    summary_fields = ("kind", "points")
+
+    def __iter__(self) -> Iterator[Point]:
+        return iter(self.points)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "points": self.rows()}
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [point.to_dict() for point in self.points]
+
+    def draw(self, ax: Axes) -> None:
+        """Draw S against the width, a line per activation and number of samples."""
+        for name, count in dict.fromkeys((point.activation, point.samples) for point in self.points):
+            line = [point for point in self.points if (point.activation, point.samples) == (name, count)]
+            label = f"{name}, N = {count}"
+            ax.plot([point.width for point in line], [point.sensitivity for point in line], "o-", label=label)
+        ax.set(xlabel="width k", ylabel="S", xscale="log", yscale="log")
+        ax.legend()
+
+
+def robustness_sweep(
+    kind: str,
+    X: Any,
+    y: Any,
+    x: Any,
+    widths: Sequence[int],
+    samples: Sequence[int],
+    activations: Sequence[str | Activation],
+    seed: int = 0,
+) -> RobustnessSweep:
+    """S(x) of `feature_robustness` at every width, for the first N samples for every N, and every activation.
+
+    Each value is that of `feature_robustness` with the same seed. Rows of the weights are nested in the width, and
+    samples in their number: one kernel is grown block by block, and its leading parts are those of fewer samples. Cost,
+    with the largest k and N: O(N k d) once, and O(N^2 k) per activation.
+    """
+    for name, values in (("widths", widths), ("samples", samples), ("activations", activations)):
+        check_several(values, name)
+        if not values:
+            raise InputError(f"widths, samples and activations must each name at least one, got no {name}")
+    formulas = [FeatureFormulas(kind, name) for name in activations]
+    inputs, seed = as_array(X, "inputs", ("N", "d")).double(), check_seed(seed)
+    labels = as_array(y, "y", (len(inputs),)).double()
+    point = _check_point(x, inputs.shape[1])
+    counts = sorted({check_size(count, "samples") for count in samples})
+    sizes = sorted({check_size(width, "widths") for width in widths})
+    if counts[-1] > len(inputs):
+        raise InputError(f"samples must be at most the {len(inputs)} inputs, got {counts[-1]}")
+    inputs = inputs[: counts[-1]]
+    formulas[0].count(sizes[0], inputs)
+    with ResourceUsage() as usage:
+        points = _sweep(formulas, inputs, labels, point, FeatureBlocks(inputs, sizes, seed), counts)
+    return RobustnessSweep(kind, points, usage.computed_in(inputs.dtype, inputs.device, len(points)))
+
+
+def _sweep(
+    formulas: list[FeatureFormulas], inputs: Tensor, labels: Tensor, x: Tensor, blocks: FeatureBlocks, counts: list[int]
+) -> tuple[Point, ...]:
+    """Grow the kernels and solve them at every width, then sum all gradients in one more pass."""
+    keys = [(width, count) for width in blocks.widths for count in counts]
+    grams = [Gram(len(inputs)) for _ in formulas]
+    alphas = inputs.new_zeros(len(formulas), len(keys), len(inputs))  # zero beyond the samples of each key
+    fits = inputs.new_zeros(len(formulas), len(keys))
+    for _, products, end in blocks:
+        for number, (formula, gram) in enumerate(zip(formulas, grams, strict=True)):
+            gram.add(formula.features(products))
+            kernel = formula.kernel(gram.matrix(), blocks) if end in blocks.widths else None
+            for place, (width, count) in enumerate(keys):
+                if kernel is not None and width == end:
+                    part, target = kernel[:count, :count], labels[:count]
+                    alpha = KernelSolver(part, formula.count(width, inputs[:count])).interpolate(target)
+                    alphas[number, place, :count] = alpha
+                    fits[number, place] = (part @ alpha - target).abs().max()
+    gradients = inputs.new_zeros(len(formulas), len(keys), len(x))
+    ends = torch.tensor([[width] for width, _ in keys])
+    for block, products, end in blocks:
+        used = (ends >= end).to(alphas)  # blocks end at every width, so that each is used whole or not at all
+        for formula, alpha, gradient in zip(formulas, alphas, gradients, strict=True):
+            gradient += formula.share(x, inputs, block, formula.features(products), alpha * used)[1]
+    values = torch.linalg.vector_norm(x) * torch.linalg.vector_norm(gradients, dim=2)
+    return tuple(
+        Point(width, count, formula.phi.name, float(values[number, place]), float(fits[number, place]))
+        for number, formula in enumerate(formulas)
+        for place, (width, count) in enumerate(keys)
+    )
+
+
+def _check_point(x: Any, d: int) -> Tensor:
+    """Return an input at which a gradient is taken: finite and not zero."""
+    point = as_array(x, "x", (d,)).double()
     if not bool(point.any()):
         raise InputError("x must not be zero: S measures changes relative to |x|")
     return point
-
-
-def interpolate(kernel: Tensor, labels: Tensor) -> Tensor:
-    """alpha with K alpha = y by a Cholesky factor, refined once; a kernel that is singular in float64 is refused."""
-    factor, failed = torch.linalg.cholesky_ex(kernel)
-    pivots = factor.diagonal() ** 2
-    floor = len(pivots) * torch.finfo(torch.float64).eps * float(kernel.diagonal().max())
-    if int(failed) or bool(pivots.min() <= floor):
-        raise NumericalError(
-            "the kernel is singular: inputs are repeated, or there are too few features to tell them apart"
-        )
-    alpha = torch.cholesky_solve(labels[:, None], factor)
-    rest = labels[:, None] - kernel @ alpha
-    return (alpha + torch.cholesky_solve(rest, factor))[:, 0]

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from wordsway import memory
+from wordsway.checks import as_array, check_index
 from wordsway.errors import InputError, NumericalError
-from wordsway.kernels.network import Network, as_inputs, check_network
+from wordsway.kernels.network import Network, check_network
 from wordsway.records import Record
 
 if TYPE_CHECKING:
@@ -31,13 +32,13 @@ def ntk(network: Network | nn.Module, X: Any, layer: int | None = None) -> Tenso
         for each input goes through its Jacobian, in chunks, in the dtype and on the device of X.
     X : array (N, d)
     layer : int, optional
-        Only the block of one weight of a `Network`, counted from 0; the whole kernel if left out.
+        Only the block of one weight of a `Network`, counted from 0; default: the whole kernel.
 
     Notes
     -----
     Cost: O(N^2 width) for each layer and 3 N^2 numbers; through the Jacobian O(N^2 parameters).
     """
-    inputs = as_inputs(X)
+    inputs = as_array(X, "inputs", ("N", "d"))
     count = len(inputs)
     memory.require(3 * count**2 * inputs.element_size(), f"a {count} x {count} kernel", "use fewer inputs")
     if isinstance(network, nn.Module):
@@ -47,7 +48,7 @@ def ntk(network: Network | nn.Module, X: Any, layer: int | None = None) -> Tenso
     check_network(network, "a Network or a torch module")
     passes = network.passes(inputs)
     kernel = inputs.new_zeros(count, count)
-    for k in range(network.depth) if layer is None else (_layer(network, layer),):
+    for k in range(network.depth) if layer is None else (check_index(layer, network.depth, "layer"),):
         block = passes.features[k] @ passes.features[k].mT
         if network.biases is not None:
             block += 1
@@ -93,7 +94,7 @@ def ntk_chain(network: Network, X: Any) -> Chain:
 
     The means over the distribution of the inputs are those over the given ones. O(N^2 width + N^3).
     """
-    inputs = as_inputs(X)
+    inputs = as_array(X, "inputs", ("N", "d"))
     check_network(network)
     if network.depth < 2 or len(inputs) < 2:
         got = f"{network.depth} and {len(inputs)}"
@@ -111,14 +112,8 @@ def ntk_chain(network: Network, X: Any) -> Chain:
     return Chain(block, centred, twice, scale, float((values - scale).abs().max()) / scale)
 
 
-def _layer(network: Network, layer: int) -> int:
-    if not 0 <= layer < network.depth:
-        raise InputError(f"layer must be from 0 to {network.depth - 1}, got {layer}")
-    return layer
-
-
 def _by_jacobian(module: nn.Module, X: Tensor) -> Tensor:
-    """J J^T from blocks of rows of J, each made by vectorised backward passes."""
+    """Return J J^T from blocks of rows of J, each by vectorised backward passes."""
     parameters = {name: value.detach().to(X) for name, value in module.named_parameters()}
     if not parameters:
         raise InputError("a module must have parameters for a tangent kernel, got none")
@@ -129,25 +124,25 @@ def _by_jacobian(module: nn.Module, X: Tensor) -> Tensor:
 
     def block(start: int) -> Tensor:
         try:
-            found = gradient(parameters, X[start : start + rows])
+            gradients = gradient(parameters, X[start : start + rows])
         except RuntimeError as error:  # dropout and batch norms in training mode are no function of one input
             if module.training:
                 raise InputError("a module in training mode cannot be differentiated: call its eval() first") from error
             raise
-        return torch.cat([part.flatten(1) for part in found.values()], dim=1)
+        return torch.cat([part.flatten(1) for part in gradients.values()], dim=1)
 
     kernel = X.new_zeros(len(X), len(X))
     for start in range(0, len(X), rows):
-        one = block(start)
+        left = block(start)
         for other in range(0, start + 1, rows):
-            part = one @ (one if other == start else block(other)).mT
+            part = left @ (left if other == start else block(other)).mT
             kernel[start : start + rows, other : other + rows] = part
             kernel[other : other + rows, start : start + rows] = part.mT
     return kernel
 
 
 def _output(module: nn.Module, like: Tensor) -> Callable[[dict[str, Tensor], Tensor], Tensor]:
-    """The module's output at one input as a function of its parameters; its buffers are taken as `like` is."""
+    """Return the output at one input as a function of the parameters; buffers get the dtype and device of `like`."""
     buffers = {name: value.to(like) for name, value in module.named_buffers() if value.is_floating_point()}
 
     def output(parameters: dict[str, Tensor], x: Tensor) -> Tensor:

@@ -1,0 +1,83 @@
+"""The kernel K = Phi Phi^T of N samples: computed block by block, factored, and solved."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from scipy import linalg
+from torch import Tensor
+
+from wordsway.errors import NumericalError
+
+_ROUNDING = 10 * float(np.finfo(float).eps)  # times N + sqrt(p): the size of rounding errors in K relative to K
+
+
+class Gram:
+    """The sum of F F^T over blocks F (N, columns) of features; only one triangle of it is computed."""
+
+    def __init__(self, count: int) -> None:
+        self._half = np.zeros((count, count), order="F")
+
+    def add(self, features: Tensor) -> Gram:
+        """Add F F^T, in N^2 operations per column."""
+        block = features.contiguous().numpy().T  # columns x N, as BLAS stores it
+        self._half = linalg.blas.dsyrk(1.0, block, beta=1.0, c=self._half, trans=1, lower=0, overwrite_c=1)
+        return self
+
+    def matrix(self) -> Tensor:
+        """Return the sum so far, (N, N)."""
+        return torch.from_numpy(np.triu(self._half) + np.triu(self._half, 1).T)
+
+
+class KernelSolver:
+    """Solve K alpha = y for the kernel K (N, N) of N samples with p features.
+
+    Attributes
+    ----------
+    singular : bool
+        Whether an eigenvalue of K is at most 10 (N + sqrt(p)) eps times the largest one: it may be rounding.
+        Solutions are then those of the pseudo-inverse, with these eigenvalues cut off.
+
+    Notes
+    -----
+    N^3 / 3 operations for a Cholesky factor; where its condition shows that K may be singular, O(N^3) for all
+    eigenvalues.
+    """
+
+    def __init__(self, kernel: Tensor, width: int) -> None:
+        self.kernel = kernel
+        matrix, cut = kernel.numpy(), _ROUNDING * (len(kernel) + math.sqrt(width))
+        self._factor = _cholesky(matrix, cut)
+        self.singular = False
+        if self._factor is None:
+            values, vectors = linalg.eigh(matrix, check_finite=False)
+            kept = values > cut * max(values[-1], 0.0)
+            self.singular = not kept.all()
+            self._inverse = (vectors[:, kept] / np.sqrt(values[kept])).T  # rank N; K^+ is its transpose times itself
+
+    def solve(self, right: Tensor) -> Tensor:
+        """Return K^-1 times a vector (N,), or K^+ times it where K is singular."""
+        if self._factor is None:
+            return torch.from_numpy(self._inverse.T @ (self._inverse @ right.numpy()))
+        return torch.from_numpy(linalg.cho_solve(self._factor, right.numpy(), check_finite=False))
+
+    def interpolate(self, labels: Tensor) -> Tensor:
+        """Return alpha (N,) with K alpha = y, refined once; raise where K is singular."""
+        if self.singular:
+            raise NumericalError(
+                "the kernel is singular: inputs are repeated, or there are too few features to tell them apart"
+            )
+        alpha = self.solve(labels)
+        return alpha + self.solve(labels - self.kernel @ alpha)
+
+
+def _cholesky(matrix: np.ndarray, cut: float) -> tuple[np.ndarray, bool] | None:
+    """Return the Cholesky factor, or None where the estimate of the inverse condition is not above the cut."""
+    try:
+        factor = linalg.cho_factor(matrix, lower=True, check_finite=False)
+    except linalg.LinAlgError:
+        return None
+    inverse_condition, _ = linalg.lapack.dpocon(factor[0], np.linalg.norm(matrix, 1), uplo="L")
+    return factor if inverse_condition > cut else None

@@ -1,0 +1,157 @@
+"""Random and NTK features of N inputs, in blocks of rows of their weights.
+
+Random features are phi(V x), V (k, d) of independent N(0, 1/d) entries; NTK features x (x) phi'(W x), W likewise, so
+that p = k d. With weights alpha of the N training inputs (Bombari, Kiyani and Mondelli 2023), f(x) = sum_i alpha_i
+<features of x, features of x_i> has the kernel and the gradient
+
+    rf:   K = Phi Phi^T, Phi = phi(X V^T),    grad f(x) = V^T (phi'(V x) o Phi^T alpha)
+    ntk:  K = X X^T o G G^T, G = phi'(X W^T),
+          grad f(x) = sum_i alpha_i ( x_i <phi'(W x), g_i> + <x, x_i> W^T (phi''(W x) o g_i) ).
+
+Weights are drawn again when they are needed again: neither a p-vector nor a k x d matrix is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from wordsway import memory
+from wordsway.activations import Activation
+from wordsway.activations import activation as activation_named
+from wordsway.checks import check_choice
+from wordsway.errors import InputError, NumericalError
+from wordsway.seeds import generator, normal
+
+KINDS = ("rf", "ntk")
+BLOCK = 2 * 10**8  # bytes of a block of weights and of its products with the inputs
+_KEPT = 3 * 10**9  # bytes of products with the inputs that are kept rather than computed again
+_CHUNK = 1024  # rows of weights that are drawn together
+
+
+def feature_rows(width: int, d: int, seed: int, rows: int) -> Iterator[Tensor]:
+    """Yield the rows of a (width, d) matrix of independent N(0, 1/d) entries, about `rows` at a time.
+
+    Row i depends on the seed, on d and on i alone: fewer rows of the same seed are the first ones. Drawn in float64,
+    anew each time.
+    """
+    together = max(1, rows // _CHUNK)
+    chunks = -(-width // _CHUNK)
+    for first in range(0, chunks, together):
+        parts = [_draw(d, seed, number) for number in range(first, min(chunks, first + together))]
+        block = parts[0] if len(parts) == 1 else torch.cat(parts)
+        yield block[: width - first * _CHUNK]
+
+
+def _draw(d: int, seed: int, number: int) -> Tensor:
+    return normal(generator(seed, f"features {number}"), (_CHUNK, d)) / math.sqrt(d)
+
+
+class FeatureBlocks:
+    """Blocks of weights (rows, d) with a function of their products with the inputs, (N, rows).
+
+    Parameters
+    ----------
+    inputs : Tensor (N, d)
+    widths : sequence of int
+        A block ends at each of them; the largest is the number of rows of all blocks.
+    seed : int
+    transform : callable, optional
+        The function of the products, default: the products themselves.
+    rows : int, optional
+        Rows of a block, default: as many as take 200 MB.
+    keep : bool, optional
+        Whether values are kept for the next pass, default: if they fit into 3 GB and a third of the free memory.
+    """
+
+    def __init__(
+        self,
+        inputs: Tensor,
+        widths: Sequence[int],
+        seed: int,
+        transform: Callable[[Tensor], Tensor] | None = None,
+        rows: int | None = None,
+        keep: bool | None = None,
+    ) -> None:
+        self.inputs, self.widths, self.seed, self.transform = inputs, sorted(widths), seed, transform
+        self._rows = rows or BLOCK // (8 * sum(inputs.shape))
+        fits = 8 * len(inputs) * self.widths[-1] <= min(_KEPT, memory.available() // 3)
+        self._keep = fits if keep is None else keep
+        self._kept: list[Tensor] = []
+
+    @cached_property
+    def inner_products(self) -> Tensor:
+        """X X^T, (N, N)."""
+        return self.inputs @ self.inputs.mT
+
+    def weights(self) -> Iterator[Tensor]:
+        """Yield the blocks of weights, the same every time."""
+        end = 0
+        for drawn in feature_rows(self.widths[-1], self.inputs.shape[1], self.seed, self._rows):
+            cuts = [width - end for width in self.widths if 0 < width - end < len(drawn)]
+            yield from drawn.tensor_split(cuts)
+            end += len(drawn)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, int]]:
+        """Yield the weights of each block, the values of the inputs, and the number of rows up to its end."""
+        end = 0
+        for number, block in enumerate(self.weights()):
+            end += len(block)
+            if number < len(self._kept):
+                values = self._kept[number]
+            else:
+                values = self.inputs @ block.mT
+                values = values if self.transform is None else self.transform(values)
+                if self._keep:
+                    self._kept.append(values)
+            yield block, values, end
+
+
+class FeatureFormulas:
+    """The formulas of one kind of features and one activation."""
+
+    def __init__(self, kind: str, activation: str | Activation) -> None:
+        self.kind, self.phi = check_choice("kind", kind, KINDS), activation_named(activation)
+        if kind == "ntk" and self.phi.nonsmooth:
+            name = self.phi.name
+            raise InputError(f"ntk robustness needs phi'', which {name} does not have at a kink: use softplus or gelu")
+
+    def features(self, products: Tensor) -> Tensor:
+        """Return phi(X V^T) or phi'(X W^T) from the products of inputs and weights, (N, rows)."""
+        return self.phi(products) if self.kind == "rf" else self.phi.derivative(products)
+
+    def count(self, width: int, inputs: Tensor) -> int:
+        """Return the number of features p; refuse fewer than inputs."""
+        features = width * (inputs.shape[1] if self.kind == "ntk" else 1)
+        if features < len(inputs):
+            raise NumericalError(
+                f"{len(inputs)} samples need at least as many features, got {features}: use a larger width"
+            )
+        return features
+
+    def kernel(self, gram: Tensor, blocks: FeatureBlocks) -> Tensor:
+        """Return K (N, N) from the sum of F F^T over all blocks of features F."""
+        return gram if self.kind == "rf" else gram * blocks.inner_products
+
+    def share(self, x: Tensor, inputs: Tensor, block: Tensor, features: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what a block adds to f(x), (m,), and to its gradient, (m, d), for m rows of alpha (m, N)."""
+        products = block @ x  # rows
+        if self.kind == "rf":
+            pulled = alpha @ features  # m rows
+            return pulled @ self.phi(products), (pulled * self.phi.derivative(products)) @ block
+        inner = features @ self.phi.derivative(products)  # N
+        near = alpha * (inputs @ x)  # m N
+        bent = (near @ features) * self.phi.curvature(products)  # m rows
+        return near @ inner, (alpha * inner) @ inputs + bent @ block
+
+    def interaction(self, x: Tensor, inputs: Tensor, block: Tensor, features: Tensor) -> Tensor:
+        """Return what a block adds to the interaction matrix, (d, N): the gradient for alpha = I."""
+        products = block @ x
+        if self.kind == "rf":
+            return block.mT @ (self.phi.derivative(products)[:, None] * features.mT)
+        bent = block.mT @ (self.phi.curvature(products)[:, None] * features.mT)
+        return inputs.mT * (features @ self.phi.derivative(products)) + bent * (inputs @ x)
