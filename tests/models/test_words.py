@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 import wordsway as ws
 from models import plain, tiny
-from models.test_transformer_offline import needs_decoder
+from models.test_load import needs_decoder
 from wordsway.errors import InputError
 from wordsway.models import files, tokenizer
 from wordsway.models.tokenizer import ChatTemplate

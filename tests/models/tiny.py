@@ -96,12 +96,18 @@ def configure(folder: Path, **changes: Any) -> None:
     path.write_text(json.dumps({key: value for key, value in raw.items() if value is not None}))
 
 
+def tokenizer(folder: Path) -> Tokenizer:
+    """Return the tokenizer in a folder, without truncation and padding."""
+    plain = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    plain.no_truncation()
+    plain.no_padding()
+    return plain
+
+
 def layer_zero(folder: Path, model: Any, texts: list[str], n: int) -> Tensor:
     """Return the contexts of texts: transformers' own embeddings of their first n tokens, rescaled; float64."""
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    tokens = torch.tensor([tokenizer.encode(text).ids[:n] for text in texts])
+    plain = tokenizer(folder)
+    tokens = torch.tensor([plain.encode(text).ids[:n] for text in texts])
     with torch.no_grad():
         rows: Tensor = model.embeddings(input_ids=tokens)
     return normalize(rows.double())

@@ -182,7 +182,7 @@ def _check_ids(backend: tokenizers.Tokenizer, vocabulary: int, name: str) -> Non
     largest = max(backend.get_vocab().values(), default=0)
     if largest >= vocabulary:
         raise InputError(
-            f"{name} must have token numbers below the {vocabulary} that {CONFIG} says, got {largest}: "
+            f"{name} must have token ids below the {vocabulary} that {CONFIG} says, got {largest}: "
             "save the model with the tokenizer that belongs to it"
         )
 

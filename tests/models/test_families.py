@@ -1,16 +1,19 @@
 """Layers of transformers as `Attention` and what they read, against the models' own modules."""
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 import wordsway as ws
 from models import small_transformers as small
 from wordsway.errors import InputError
+from wordsway.models.families import is_causal
 
 FAMILIES = list(small.SMALL)
 
@@ -30,30 +33,33 @@ def test_a_layer_is_what_the_models_own_module_computes(name: str) -> None:
     for index in range(small.LAYERS):
         expected = small.own_attention(network, index, X, small.SMALL[name].causal)
         torch.testing.assert_close(model.attention(index)(X), expected, rtol=1e-9, atol=1e-9)
+    for causal in (True, False):
+        expected = small.own_attention(network, 1, X, causal)
+        torch.testing.assert_close(model.attention(1, causal=causal)(X), expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("causal", [True, False])
-def test_the_mask_can_be_asked_for(name: str, causal: bool) -> None:
-    network = small.make(name)
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6), n=st.integers(1, 12))
+def test_any_weights_are_read_right(seed: int, n: int) -> None:
+    network = small.make(FAMILIES[seed % len(FAMILIES)], seed=seed)
     model = ws.load(network)
-    X = _rows(model, 1, 7)
-    expected = small.own_attention(network, 1, X, causal)
-    torch.testing.assert_close(model.attention(1, causal=causal)(X), expected, rtol=1e-9, atol=1e-9)
+    X = _rows(model, 1, n, seed)
+    expected = small.own_attention(network, seed % 3, X, model.causal)
+    torch.testing.assert_close(model.attention(seed % 3)(X), expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_what_a_model_says_about_itself(name: str) -> None:
+def test_the_attributes_of_a_model(name: str) -> None:
     network = small.make(name)
     model = ws.load(network)
     assert model.family == network.config.model_type
-    assert model.causal == small.SMALL[name].causal
+    assert model.causal == small.SMALL[name].causal == is_causal(network.base_model, name)
     assert (model.d, model.layers, model.vocabulary) == (24, small.LAYERS, small.VOCABULARY)
     assert model.positions == (38 if model.family in ("roberta", "xlm-roberta", "camembert") else 40)
     assert repr(model).startswith(f"Model(name='{model.family}', family='{model.family}', ")
 
 
-def test_heads_share_keys_only_where_the_configuration_says_so() -> None:
+def test_shared_heads_biases_and_rotary_positions_come_from_the_configuration() -> None:
     attention = ws.load(small.make("llama")).attention(0)
     assert (attention.heads, attention.key_heads) == (6, 2)
     assert attention.query_bias is None
@@ -61,16 +67,15 @@ def test_heads_share_keys_only_where_the_configuration_says_so() -> None:
     biased = ws.load(small.make("qwen2")).attention(0)
     assert biased.query_bias is not None
     assert biased.output_bias is None
-
-
-def test_yarn_scales_what_it_turns() -> None:
-    rotary = ws.load(small.make("llama-yarn")).attention(0).rotary
-    assert rotary is not None
-    assert rotary.scale > 1.05
+    yarn = ws.load(small.make("llama-yarn")).attention(0).rotary
+    assert yarn is not None
+    assert yarn.scale > 1.05
 
 
 @pytest.mark.parametrize(("n", "agrees"), [(4, True), (5, False)])
-def test_a_window_is_told_and_holds_as_far_as_it_says(n: int, agrees: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_attention_with_a_window_is_exact_up_to_its_size(
+    n: int, agrees: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     network = small.make("mistral", sliding_window=4)
     model = ws.load(network)
     assert model.window(0) == 4
@@ -87,7 +92,7 @@ def test_a_window_is_told_and_holds_as_far_as_it_says(n: int, agrees: bool, capl
     assert bool((ours - outputs[0]).abs().max() < 1e-5) == agrees  # its angles are float32
 
 
-def test_a_window_that_is_never_reached_is_no_reason_to_warn(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_window_that_is_never_reached_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     ws.load(small.make("mistral")).attention(0)
     some: dict[str, Any] = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
     model = ws.load(small.make("qwen2", **some))
@@ -132,8 +137,8 @@ def test_a_text_does_not_depend_on_the_others_and_padding_is_a_word(name: str) -
     tokens = small.tokens(4, 6)
     tokens[1, 2:] = 0
     together = model.layer_inputs(tokens, 2)
-    seen = small.read_by(network, 2, lambda: network(tokens, attention_mask=torch.ones_like(tokens)))
-    torch.testing.assert_close(together, seen, rtol=1e-5, atol=1e-5 * float(seen.abs().max()))
+    read = small.read_by(network, 2, lambda: network(tokens, attention_mask=torch.ones_like(tokens)))
+    torch.testing.assert_close(together, read, rtol=1e-5, atol=1e-5 * float(read.abs().max()))
     for k in range(4):
         assert torch.equal(model.layer_inputs(tokens[k : k + 1].tolist(), 2)[0], together[k])
     assert not together.requires_grad
@@ -150,39 +155,38 @@ def test_no_row_is_longer_than_the_radius(name: str) -> None:
         assert 0.2 * model.radius(index) < longest < model.radius(index)
 
 
-@pytest.mark.parametrize("name", ["bert", "distilbert", "gpt2", "llama"])
+_NORMS: dict[str, Callable[[Any, int], Any]] = {
+    "bert": lambda body, k: body.encoder.layer[k - 1].output.LayerNorm if k else body.embeddings.LayerNorm,
+    "distilbert": lambda body, k: body.transformer.layer[k - 1].output_layer_norm if k else body.embeddings.LayerNorm,
+    "gpt2": lambda body, k: body.h[k].ln_1,
+    "llama": lambda body, k: body.layers[k].input_layernorm,
+}
+
+
+@pytest.mark.parametrize("name", _NORMS)
 @pytest.mark.parametrize("index", range(small.LAYERS))
 def test_the_radius_is_reached_by_the_norm_that_feeds_the_layer(name: str, index: int) -> None:
-    """A row that the norm has to give: the largest one, found by climbing, is the radius up to the lost mean."""
+    """The longest output of that norm, found by ascent, is the radius up to the mean that it subtracts."""
     network = small.make(name)
     model = ws.load(network)
-    norms = {
-        "bert": lambda: network.encoder.layer[index - 1].output.LayerNorm if index else network.embeddings.LayerNorm,
-        "distilbert": lambda: (
-            network.transformer.layer[index - 1].output_layer_norm if index else network.embeddings.LayerNorm
-        ),
-        "gpt2": lambda: network.base_model.h[index].ln_1,
-        "llama": lambda: network.base_model.layers[index].input_layernorm,
-    }
-    norm: Any = norms[name]()
-    ways = torch.cat([torch.eye(model.d), -torch.eye(model.d)]).double()
+    norm = _NORMS[name](network.base_model, index)
+    rows = torch.cat([torch.eye(model.d), -torch.eye(model.d)]).double()
     with torch.no_grad():
-        for _ in range(300):  # each step climbs, since the length is a convex function of the row in front of a and b
-            ways = 1e3 * norm.weight * norm(ways)
-        longest = float(norm(ways).norm(dim=1).max())
-    assert longest <= model.radius(index) * (1 + 1e-6)
-    assert longest > 0.93 * model.radius(index)
+        for _ in range(300):  # each step ascends, since the length is a convex function of the normalized row
+            rows = 1e3 * norm.weight * norm(rows)
+        longest = float(norm(rows).norm(dim=1).max())
+    assert 0.93 * model.radius(index) < longest <= model.radius(index) * (1 + 1e-6)
 
 
 # Bad input
 
 
 @pytest.mark.parametrize("index", [-1, 3, 1.0, "0", None, True])
-def test_a_layer_that_is_not_there_is_refused(index: Any) -> None:
+def test_a_layer_that_does_not_exist_is_refused(index: Any) -> None:
     model = ws.load(small.make("bert"))
-    for ask in (model.attention, model.radius, model.window, lambda k: model.layer_inputs([[1]], k)):
+    for method in (model.attention, model.radius, model.window, lambda k: model.layer_inputs([[1]], k)):
         with pytest.raises(InputError) as caught:
-            ask(index)
+            method(index)
         assert str(caught.value) == f"the layer must be 0..2, got {index!r}: bert has 3 layers"
 
 
@@ -214,11 +218,51 @@ def test_what_cannot_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         model.layer_inputs(small.tokens(1, 5), 1)
 
 
-@settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 10**6), n=st.integers(1, 12))
-def test_weights_of_any_model_are_read_right(seed: int, n: int) -> None:
-    network = small.make(FAMILIES[seed % len(FAMILIES)], seed=seed)
-    model = ws.load(network)
-    X = _rows(model, 1, n, seed)
-    expected = small.own_attention(network, seed % 3, X, model.causal)
-    torch.testing.assert_close(model.attention(seed % 3)(X), expected, rtol=1e-9, atol=1e-9)
+class Adapted(nn.Linear):
+    """A projection with something added to it."""
+
+
+def _adapted(name: str, place: str) -> Any:
+    network = small.make(name)
+    parent, _, last = place.rpartition(".")
+    setattr(network.get_submodule(parent), last, Adapted(24, 48))
+    return network
+
+
+def _relative() -> Any:
+    network = small.make("bert")
+    network.config.position_embedding_type = "relative_key"
+    return network
+
+
+def _qwen3() -> Any:
+    from transformers import Qwen3Config, Qwen3Model
+
+    config = Qwen3Config(hidden_size=8, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=4)
+    config.vocab_size, config.intermediate_size = 10, 8
+    return Qwen3Model(config)
+
+
+_DYNAMIC = {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0, "original_max_position_embeddings": 10}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (_qwen3, "got the model_type 'qwen3': choose a model of the type bert, roberta, "),
+        (_relative, "got the position_embedding_type 'relative_key'"),
+        (lambda: small.make("llama", rope_parameters=_DYNAMIC), "got the rope_type 'dynamic'"),
+        (
+            lambda: _adapted("llama", "model.layers.1.self_attn.q_proj"),
+            "the query projection must be a plain Linear layer, got Adapted",
+        ),
+        (lambda: _adapted("gpt2", "transformer.h.1.attn.c_attn"), "c_attn must be a Conv1D of GPT-2, got Adapted"),
+    ],
+)
+def test_attention_that_is_not_known_is_refused_though_the_model_can_be_run(
+    make: Callable[[], Any], message: str
+) -> None:
+    model = ws.load(make())
+    assert model.layers >= 2
+    with pytest.raises(InputError, match=message):
+        model.attention(1)
