@@ -157,7 +157,9 @@ def _word() -> Any:
     unspaced = "".join(rf"\p{{scx={script}}}" for script in _UNSPACED)
     letter = rf"[[\p{{L}}\p{{N}}_]--[{unspaced}]]"
     run = rf"{letter}(?:{letter}|[\p{{M}}\p{{Emoji_Modifier}}\p{{Join_Control}}]|['\u2019](?={letter}))*"
-    return regex.compile(rf"{run}|(?![\s\x1c-\x1f])\X", regex.V1)  # str.strip takes \x1c to \x1f for blanks too
+    # \X is a character as it is displayed. Signs that belong to the next one (Prepend) would take a blank with them,
+    # and str.strip takes \x1c to \x1f for blanks too.
+    return regex.compile(rf"{run}|(?![\s\x1c-\x1f\p{{GCB=Prepend}}])\X|\p{{GCB=Prepend}}", regex.V1)
 
 
 class _Tokens:
