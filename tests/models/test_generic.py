@@ -20,59 +20,29 @@ from wordsway.models.reader import Reader
 LAYERS = 3
 N = 7
 _SIZES = {"num_hidden_layers": LAYERS, "hidden_size": 24, "num_attention_heads": 3, "max_position_embeddings": 40}
-_SHORT = {"n_layer": LAYERS, "n_head": 3}
 _OPT = {**_SIZES, "ffn_dim": 20, "word_embed_proj_dim": 16}
 _SIZES |= {"intermediate_size": 20}
+_NARROW = {**_SIZES, "embedding_size": 16}
+_SHARED = {**_SIZES, "num_key_value_heads": 3}
+_SHORT = {"n_layer": LAYERS, "n_head": 3}
+_T5 = {"d_model": 24, "d_kv": 8, "d_ff": 20, "num_layers": LAYERS, "num_heads": 3}
+_XLM = {"emb_dim": 24, "n_layers": LAYERS, "n_heads": 3, "max_position_embeddings": 40}
+_MIXED = ["full_attention", "conv", "full_attention"]
 
-# configuration, class, options, whether it is a decoder, tokens that it reads, entries of an embedding
+# configuration, class, options, whether it is causal, tokens that it reads, entries of an embedding
 OTHERS: dict[str, tuple[str, str, dict[str, Any], bool, int, int]] = {
     "opt": ("OPTConfig", "OPTForCausalLM", _OPT, True, 40, 16),
     "gpt-neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM", _SIZES, True, 40, 24),
     "bloom": ("BloomConfig", "BloomForCausalLM", {**_SHORT, "hidden_size": 24}, True, 2**20, 24),
-    "gemma3": (
-        "Gemma3TextConfig",
-        "Gemma3ForCausalLM",
-        {**_SIZES, "num_key_value_heads": 3, "head_dim": 8, "sliding_window": 4},
-        True,
-        40,
-        24,
-    ),
+    "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM", {**_SHARED, "head_dim": 8, "sliding_window": 4}, True, 40, 24),
     "ctrl": ("CTRLConfig", "CTRLLMHeadModel", {**_SHORT, "n_embd": 24, "n_positions": 40, "dff": 20}, True, 40, 24),
-    "lfm2": (
-        "Lfm2Config",
-        "Lfm2ForCausalLM",
-        {**_SIZES, "num_key_value_heads": 3, "layer_types": ["full_attention", "conv", "full_attention"]},
-        True,
-        40,
-        24,
-    ),
-    "electra": ("ElectraConfig", "ElectraModel", {**_SIZES, "embedding_size": 16}, False, 40, 16),
-    "electra-classifier": (
-        "ElectraConfig",
-        "ElectraForSequenceClassification",
-        {**_SIZES, "embedding_size": 16},
-        False,
-        40,
-        16,
-    ),
-    "albert": ("AlbertConfig", "AlbertModel", {**_SIZES, "embedding_size": 16}, False, 40, 16),
+    "lfm2": ("Lfm2Config", "Lfm2ForCausalLM", {**_SHARED, "layer_types": _MIXED}, True, 40, 24),
+    "electra": ("ElectraConfig", "ElectraModel", _NARROW, False, 40, 16),
+    "electra-classifier": ("ElectraConfig", "ElectraForSequenceClassification", _NARROW, False, 40, 16),
+    "albert": ("AlbertConfig", "AlbertModel", _NARROW, False, 40, 16),
     "data2vec": ("Data2VecTextConfig", "Data2VecTextModel", _SIZES, False, 38, 24),
-    "xlm": (
-        "XLMConfig",
-        "XLMModel",
-        {"emb_dim": 24, "n_layers": LAYERS, "n_heads": 3, "max_position_embeddings": 40},
-        False,
-        40,
-        24,
-    ),
-    "t5-encoder": (
-        "T5Config",
-        "T5EncoderModel",
-        {"d_model": 24, "d_kv": 8, "d_ff": 20, "num_layers": LAYERS, "num_heads": 3},
-        False,
-        2**20,
-        24,
-    ),
+    "xlm": ("XLMConfig", "XLMModel", _XLM, False, 40, 24),
+    "t5-encoder": ("T5Config", "T5EncoderModel", _T5, False, 2**20, 24),
     "xlnet": ("XLNetConfig", "XLNetModel", {"d_model": 24, "d_inner": 20, **_SHORT}, False, 2**20, 24),
 }
 
@@ -83,33 +53,21 @@ def _make(name: str, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_what_is_found_out(name: str) -> None:
+def test_the_attributes_of_a_model(name: str) -> None:
     _, _, _, causal, positions, _ = OTHERS[name]
-    network = _make(name)
-    body = network.base_model
-    assert positions_of(body) == positions
-    assert is_causal(body, name) == causal
-    model = ws.load(network)
+    model = ws.load(_make(name))
     assert (model.causal, model.positions, model.d, model.layers) == (causal, positions, 24, LAYERS)
     assert model.vocabulary == small.VOCABULARY
 
 
-@pytest.mark.parametrize("name", ["bert", "bert-decoder", "roberta", "distilbert", "gpt2", "llama", "mistral", "qwen2"])
-def test_what_is_found_out_is_what_families_know(name: str) -> None:
-    network = small.make(name)
-    model = ws.load(network)
-    assert is_causal(network.base_model, "a model") == model.causal
-    assert positions_of(network.base_model) == model.positions
-
-
 @pytest.mark.parametrize("vocabulary", [1, 2, 4])
-def test_a_small_vocabulary_says_as_much(vocabulary: int) -> None:
+def test_a_small_vocabulary_shows_as_much(vocabulary: int) -> None:
     for name in ("bert", "gpt2"):
         network = small.make(name, vocab_size=vocabulary, pad_token_id=0)
         assert is_causal(network.base_model, "a model") == small.SMALL[name].causal
 
 
-def test_as_many_positions_are_read_as_are_said(tmp_path: Path) -> None:
+def test_texts_as_long_as_the_positions_are_read(tmp_path: Path) -> None:
     network = _make("data2vec", vocab_size=200)
     model = ws.load(network, tokenizer=tiny.write_tokenizer(tmp_path, tiny.PIECES))
     assert len(model.profile("a " * 36, [0], mode="fast", steps=1).scores) == 1
@@ -117,11 +75,11 @@ def test_as_many_positions_are_read_as_are_said(tmp_path: Path) -> None:
         model.read("a " * 37)
 
 
-def test_a_model_that_says_nothing_has_no_limit() -> None:
+@pytest.mark.parametrize("limit", [None, 0, -1])
+def test_a_configuration_without_positions_means_no_limit(limit: int | None) -> None:
     body = nn.Module()
-    for said in (None, 0, -1):
-        body.config = type("Config", (), {"max_position_embeddings": said})()
-        assert positions_of(body) == 2**20
+    body.config = type("Config", (), {"max_position_embeddings": limit})()
+    assert positions_of(body) == 2**20
 
 
 # Words that move
@@ -207,19 +165,10 @@ def test_what_is_no_stack_over_words_is_refused_in_one_line() -> None:
     import transformers
 
     tower: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
-    pair: dict[str, Any] = {
-        "text_config": tower,
-        "vision_config": {**tower, "image_size": 4, "patch_size": 2},
-        "projection_dim": 4,
-    }
-    sound: dict[str, Any] = {
-        **tower,
-        "conv_dim": [4],
-        "conv_stride": [2],
-        "conv_kernel": [2],
-        "num_feat_extract_layers": 1,
-    }
-    sound |= {"num_conv_pos_embeddings": 2, "num_conv_pos_embedding_groups": 1}
+    image = {**tower, "image_size": 4, "patch_size": 2}
+    pair: dict[str, Any] = {"text_config": tower, "vision_config": image, "projection_dim": 4}
+    sound: dict[str, Any] = {**tower, "conv_dim": [4], "conv_stride": [2], "conv_kernel": [2]}
+    sound |= {"num_feat_extract_layers": 1, "num_conv_pos_embeddings": 2, "num_conv_pos_embedding_groups": 1}
     for network in (
         transformers.CLIPModel(transformers.CLIPConfig(**pair)),
         transformers.CLIPTextModel(transformers.CLIPTextConfig(**tower, vocab_size=9)),
