@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from wordsway.experiments.experiment import RunConfig, TrialResult, canonical_record
 from wordsway.figures import all_figures, meanfield
 from wordsway.figures._style import render, style
-from wordsway.smoothness.field import upper_bound
-from wordsway.smoothness.field_search import _matrices, mean_field_lipschitz
+from wordsway.smoothness.mean_field_search import head_matrices, mean_field_lipschitz, upper_bound
 
 FIGURE = all_figures()["meanfield"]
 PANELS = ("attention", "masked attention")
@@ -58,7 +57,7 @@ def test_the_quick_scale_is_a_part_of_the_papers() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_layers_have_norm_one(seed: int) -> None:
-    A, V = _matrices(meanfield.layer(5, seed))
+    A, V = head_matrices(meanfield.layer(5, seed))
     assert float(torch.linalg.matrix_norm(A, ord=2)) == pytest.approx(1, rel=1e-12)
     assert torch.equal(V, torch.eye(5, dtype=torch.float64))
 
@@ -70,7 +69,7 @@ def test_a_trial_is_what_the_library_gives_for_the_same_seed(masked: bool) -> No
     layer = meanfield.layer(3, 4)
     found = mean_field_lipschitz(layer, 1.2, 3, 4, masked=masked)
     assert (record["lipschitz"], record["lower"], record["two_point"]) == (found.value, found.lower, found.two_point)
-    assert record["upper"] == pytest.approx(upper_bound(*_matrices(layer), 1.2), rel=1e-12)
+    assert record["upper"] == pytest.approx(upper_bound(*head_matrices(layer), 1.2), rel=1e-12)
     assert record["status"] == "converged"
     assert canonical_record(record)
     assert record == record_of(FIGURE, parameters, 4)

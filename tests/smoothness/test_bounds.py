@@ -1,9 +1,7 @@
 """Bounds on attention's Lipschitz constant: lower <= measured at adversarial contexts <= upper, for any layer."""
 
 import itertools
-import json
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -11,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from smoothness.layers import VARIANTS, D, Residual, Variant, explicit, normal
-from wordsway import Attention, InputError, NumericalError, RandomAttention
-from wordsway.maps.scores import SCORES
+from smoothness.layers import VARIANTS, D, Variant, explicit, normal
+from wordsway import Attention, RandomAttention
 from wordsway.smoothness import adversarial_context, adversarial_directions, lipschitz_bounds, local_lipschitz
 from wordsway.smoothness.heads import Direction, directions, factors, spread, values
 
@@ -173,12 +170,10 @@ def test_a_zero_bias_changes_nothing() -> None:
 def test_overflow_is_infinite_and_not_in_json() -> None:
     bounds = lipschitz_bounds(RandomAttention(4), 10, 100.0)
     assert bounds["mean field"].value == math.inf
-    told = json.loads(json.dumps(bounds.to_dict(), allow_nan=False))
-    assert told["upper"] == bounds.upper
-    assert {"name", "kind", "value", "source", "assumes"} == set(told["bounds"][0])
+    assert bounds.to_dict()["upper"] == bounds.upper
     farther = lipschitz_bounds(Attention(1e100 * torch.eye(2, dtype=torch.float64), torch.eye(2)), 10, 1e120)
     assert farther.upper == math.inf
-    assert json.loads(json.dumps(farther.to_dict(), allow_nan=False))["upper"] is None
+    assert farther.to_dict()["upper"] is None
 
 
 def test_without_values_nothing_moves() -> None:
@@ -253,7 +248,7 @@ def test_rotary_layers_use_the_mean_over_places() -> None:
 
 
 @pytest.mark.parametrize("variant", [Variant(), Variant(True, True, True, True, True)], ids=str)
-def test_climbing_only_raises_the_constant_and_stays_in_the_ball(variant: Variant) -> None:
+def test_ascents_only_raises_the_constant_and_stays_in_the_ball(variant: Variant) -> None:
     layer = variant.layer(4)
     start = adversarial_context(layer, 6, 2.0)
     higher = adversarial_context(layer, 6, 2.0, steps=30)
@@ -261,8 +256,6 @@ def test_climbing_only_raises_the_constant_and_stays_in_the_ball(variant: Varian
     assert higher.lipschitz.value > 1.05 * start.lipschitz.value
     assert bool((higher.context.norm(dim=-1) <= 2.0 * (1 + 1e-12)).all())
     assert higher.lipschitz.value <= lipschitz_bounds(layer, 6, 2.0).upper
-    told = json.loads(json.dumps(higher.to_dict(), allow_nan=False))
-    assert told["steps"] == higher.steps
 
 
 ROTATION = Attention([[0.0, -1.0], [1.0, 0.0]], torch.eye(2))
@@ -272,8 +265,6 @@ def test_without_a_real_eigenvalue_there_is_no_lower_bound() -> None:
     bounds = lipschitz_bounds(ROTATION, 5, 1.0)
     assert bounds.lower is None
     assert bounds["adversarial"].assumes == "A has no real eigenvalue, so it does not apply"
-    with pytest.raises(NumericalError, match="no head has a real eigenvalue of A"):
-        adversarial_context(ROTATION, 5, 1.0)
 
 
 @pytest.mark.parametrize("query", [[[0.0, 0.0], [0.0, 0.0]], [[0.0, 1.0], [0.0, 0.0]]])
@@ -289,29 +280,6 @@ def test_0_is_a_real_eigenvalue_too(query: list[list[float]]) -> None:
 
 def test_one_word_has_no_lower_bound() -> None:
     assert lipschitz_bounds(RandomAttention(4), 1, 1.0).lower is None
-    with pytest.raises(InputError, match="n must be at least 2, one word and others that look at it, got 1"):
-        adversarial_context(RandomAttention(4), 1, 1.0)
-
-
-@pytest.mark.parametrize("function", [lipschitz_bounds, adversarial_context])
-@pytest.mark.parametrize(
-    ("layer", "n", "radius", "said"),
-    [
-        (RandomAttention(4), 0, 1.0, "n must be an integer >= 1, got 0"),
-        (RandomAttention(4), 5, 0.0, "radius must be a finite number > 0, got 0.0"),
-        (RandomAttention(4), 5, -1.0, "radius must be a finite number > 0, got -1.0"),
-        (RandomAttention(4), 5, math.inf, "radius must be a finite number > 0, got inf"),
-        (RandomAttention(4, score="relu"), 5, 1.0, "known for softmax attention, got relu scores"),
-        (RandomAttention(4, score=replace(SCORES["relu"], name="softmax")), 5, 1.0, "known for softmax attention"),
-        (torch.tanh, 5, 1.0, "known for softmax attention, got builtin_function_or_method"),
-        (Attention(None, None), 5, 1.0, "dimension of a word must be known"),
-        (Residual(RandomAttention(4).attention), 5, 1.0, "known for softmax attention, got Residual: use local_"),
-    ],
-)
-def test_bad_input_is_one_clear_line(function: object, layer: object, n: int, radius: float, said: str) -> None:
-    with pytest.raises(InputError, match=said) as caught:
-        function(layer, n, radius)  # type: ignore[operator]
-    assert "\n" not in str(caught.value)
 
 
 def test_without_a_radius_it_is_the_root_of_d() -> None:
@@ -320,16 +288,3 @@ def test_without_a_radius_it_is_the_root_of_d() -> None:
     found, expected = adversarial_context(layer, 5, None), adversarial_context(layer, 5, 2.0)
     assert found.radius == 2
     assert torch.equal(found.context, expected.context)
-
-
-def test_an_unknown_bound_is_refused_with_the_known_ones() -> None:
-    bounds = lipschitz_bounds(RandomAttention(4), 5, 1.0)
-    said = r"must be one of discrete, covariance, mean field, .*, got 'mean-field' \(did you mean 'mean field'\?\)"
-    with pytest.raises(InputError, match=said):
-        bounds["mean-field"]
-
-
-@pytest.mark.parametrize("head", [-1, 4])
-def test_an_unknown_head_is_refused(head: int) -> None:
-    with pytest.raises(InputError, match=f"head must be from 0 to 3, got {head}"):
-        adversarial_context(Variant().layer(), 5, 1.0, head=head)

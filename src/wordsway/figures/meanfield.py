@@ -21,7 +21,7 @@ from wordsway.experiments.experiment import (
 )
 from wordsway.maps.attention import Attention
 from wordsway.seeds import generator, normal
-from wordsway.smoothness.field_search import mean_field_lipschitz
+from wordsway.smoothness.mean_field_search import mean_field_lipschitz
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,7 +46,7 @@ def layer(d: int, seed: int) -> Attention:
 
 
 def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
-    """The largest ratio of distances that is found over clouds in the ball of radius R, and the bounds."""
+    """The largest ratio of distances that is found over measures in the ball of radius R, and the bounds."""
     masked, R = parameters["masked"], parameters["R"]
     found = mean_field_lipschitz(layer(parameters["d"], seed), R, parameters["points"], seed, masked=masked)
     return {
@@ -128,7 +128,7 @@ def estimate(parameters: Parameters) -> Estimate:
 FIGURE = Experiment(
     name="meanfield",
     title="Mean-field attention is Lipschitz, with a constant exponential in R^2",
-    about="The largest W2(F mu, F nu) / W2(mu, nu) that was found over clouds in the ball of radius R, for Gaussian "
+    about="The largest W2(F mu, F nu) / W2(mu, nu) that was found over measures in the ball of radius R, for Gaussian "
     "queries and keys with |A| = 1, between the bounds of contribution 3; lines are geometric means, bands reach from "
     "the least to the most.",
     trial=trial,

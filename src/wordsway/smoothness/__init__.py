@@ -2,11 +2,11 @@
 
 from wordsway.smoothness.adversarial import AdversarialContext, adversarial_context, adversarial_directions
 from wordsway.smoothness.bounds import Bound, Bounds, lipschitz_bounds
-from wordsway.smoothness.field import mean_field
-from wordsway.smoothness.field_search import MeanFieldLipschitz, mean_field_lipschitz
 from wordsway.smoothness.jacobian import AttentionJacobian, AutogradJacobian, Jacobian, jacobian_of
-from wordsway.smoothness.measure import LocalLipschitz, local_lipschitz, local_lipschitz_many
-from wordsway.smoothness.measures import DiscreteMeasure, Transport, wasserstein
+from wordsway.smoothness.local import LocalLipschitz, local_lipschitz, local_lipschitz_many
+from wordsway.smoothness.mean_field_map import mean_field
+from wordsway.smoothness.mean_field_search import MeanFieldLipschitz, mean_field_lipschitz
+from wordsway.smoothness.transport import DiscreteMeasure, Transport, wasserstein
 
 __all__ = [
     "AdversarialContext",

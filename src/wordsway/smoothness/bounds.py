@@ -24,6 +24,7 @@ from wordsway.smoothness.heads import (
     dimension,
     directions,
     exponential,
+    mean_field_bound,
     norm,
     spread,
     value_rows,
@@ -51,7 +52,7 @@ class Bound(Record):
         None where it does not apply; infinite where it overflows.
     source : str
     assumes : str
-        What it rests on; where it does not apply, why.
+        Its assumptions; where it does not apply, why.
     """
 
     name: str
@@ -101,7 +102,7 @@ class Bounds(Record):
 
 
 def lipschitz_bounds(layer: Callable[[Tensor], Tensor], n: int, R: float | None) -> Bounds:
-    """Every bound that is known for softmax attention on n words in B_R.
+    """All known bounds for softmax attention on n words in B_R.
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ def lipschitz_bounds(layer: Callable[[Tensor], Tensor], n: int, R: float | None)
     n : int
         Words in a context.
     R : float or None
-        Radius of the ball that every word lies in; for a layer of a model, that of its norm. None is sqrt(d).
+        Radius of the ball that every word lies in; for a layer of a model, that of its normalisation. None is sqrt(d).
 
     Notes
     -----
@@ -121,11 +122,11 @@ def lipschitz_bounds(layer: Callable[[Tensor], Tensor], n: int, R: float | None)
     - `discrete`, upper [poster]: sqrt(3) |V| (a^2 (4 n + 1) + n)^(1/2).
     - `covariance`, upper: |V| (sqrt(n) + a (1 + sqrt(n))), which is never above `discrete`.
     - `mean field`, upper [clusters]: |V| (1 + 3 a) exp(2 a), for every n. Masked layers have twice that, by Hardy's
-      inequality: [poster] gives them the same, but two words with A = 0 and V = I have the constant 1.144 already.
+      inequality: [poster] states the same for them, but two words with A = 0 and V = I have the constant 1.144.
     - `adversarial`, lower, for one head: |V| sqrt(n - 1) / (1 + (n - 1) exp(-2 R^2 gamma)) [poster, for V = I].
-    - `first word`, lower, for one head: what moving the first word does at an adversarial context, in closed form.
-    - `many words`, lower for R -> infinity [poster]: (gamma / 2) R^2 exp(gamma R^2) for n about exp(2 gamma R^2); it is
-      told, but as a limit it does not count for `Bounds.lower`.
+    - `first word`, lower, for one head: the effect of moving the first word at an adversarial context, in closed form.
+    - `many words`, lower for R -> infinity [poster]: (gamma / 2) R^2 exp(gamma R^2) for n about exp(2 gamma R^2); as a
+      limit it does not count for `Bounds.lower`.
 
     Cost: O(heads d q^2), and O(n heads q^3) with rotary positions.
     """
@@ -137,7 +138,7 @@ def lipschitz_bounds(layer: Callable[[Tensor], Tensor], n: int, R: float | None)
 def _upper(layer: Attention, n: int, radius: float) -> list[Bound]:
     heads = range(layer.heads)
     gains = [norm(values(layer, head)) for head in heads]
-    sizes = [math.prod((found[0], found[1] ** 2)) for found in (spread(layer, head, n, radius) for head in heads)]
+    sizes = [size * reach**2 for size, reach in (spread(layer, head, n, radius) for head in heads)]
     root = math.sqrt(n)
 
     def summed(constant: Callable[[float], float]) -> float:
@@ -146,7 +147,7 @@ def _upper(layer: Attention, n: int, radius: float) -> list[Bound]:
     discrete = summed(lambda a: math.sqrt(3 * (a * a * (4 * n + 1) + n)))
     covariance = [root + a * (1 + root) for a in sizes]
     tight = min(summed(lambda a: root + a * (1 + root)), _joint(layer, covariance))
-    field = (2 if layer.causal else 1) * summed(lambda a: (1 + 3 * a) * exponential(2 * a))
+    field = summed(lambda a: mean_field_bound(a, layer.causal))
     ball = "words in the ball, masked or not"
     return [
         Bound("discrete", "upper", discrete, POSTER, ball),
@@ -156,7 +157,7 @@ def _upper(layer: Attention, n: int, radius: float) -> list[Bound]:
 
 
 def _joint(layer: Attention, constants: Sequence[float]) -> float:
-    """|W| (sum_h (|V_h| c_h)^2)^(1/2): heads write to columns of their own, which the output then reads."""
+    """Return |W| (sum_h (|V_h| c_h)^2)^(1/2): each head has its own columns, which the output then reads."""
     bare = [norm(value_rows(layer, head)) * constant for head, constant in enumerate(constants)]
     return (1.0 if layer.output is None else norm(layer.output)) * math.hypot(*bare)
 
@@ -164,14 +165,14 @@ def _joint(layer: Attention, constants: Sequence[float]) -> float:
 def _lower(layer: Attention, n: int, radius: float) -> list[Bound]:
     reason = _no_lower(layer, n)
     if reason is not None:
-        told = (("adversarial", "lower", POSTER), ("first word", "lower", OWN), ("many words", "limit", POSTER))
-        return [Bound(name, kind, None, source, reason) for name, kind, source in told]
-    found = directions(layer, 0)
-    gamma = max(one.gamma for one in found)
+        names = (("adversarial", "lower", POSTER), ("first word", "lower", OWN), ("many words", "limit", POSTER))
+        return [Bound(name, kind, None, source, reason) for name, kind, source in names]
+    eigenvectors = directions(layer, 0)
+    gamma = max(direction.gamma for direction in eigenvectors)
     gain = values(layer, 0)
     shift = gamma * radius**2
     adversarial = norm(gain) * math.sqrt(n - 1) / (1 + (n - 1) * math.exp(-2 * shift))
-    first = max(_first_word(one, gain, n, radius, layer.causal) for one in found)
+    first = max(_first_word(direction, gain, n, radius, layer.causal) for direction in eigenvectors)
     many = norm(gain) * shift / 2 * exponential(shift) if math.log(n) >= 2 * shift else None
     needed = f"n at least exp(2 gamma R^2) = {exponential(2 * shift):.3g}"
     head = f"one head without positions, gamma = {gamma:.4g}"
@@ -183,7 +184,7 @@ def _lower(layer: Attention, n: int, radius: float) -> list[Bound]:
 
 
 def _no_lower(layer: Attention, n: int) -> str | None:
-    """Why there is no lower bound in closed form, if so."""
+    """Return why there is no lower bound in closed form; None where there is one."""
     if layer.heads > 1:
         return "for one head; measure the constant at adversarial_context instead"
     if layer.rotary is not None or layer.query_bias is not None:
@@ -194,9 +195,9 @@ def _no_lower(layer: Attention, n: int) -> str | None:
 
 
 def _first_word(direction: Direction, gain: Tensor, n: int, radius: float, causal: bool) -> float:
-    """The norm of the part of the Jacobian at an adversarial context that reads the first word, without its own row.
+    """Return the norm of the columns of the first word in the Jacobian at an adversarial context, without its own row.
 
-    Row j gives the first word the weight P = 1 / (1 + m exp(-2 R^2 gamma)), where m words besides it are seen, and
+    Row j gives the first word the weight P = 1 / (1 + m exp(-2 R^2 gamma)), where it attends to m words besides it, and
     moves by P V (I + c u u^T) dx with c = 2 gamma R^2 (1 - P).
     """
     seen = torch.arange(1, n, dtype=torch.float64) if causal else torch.full((n - 1,), n - 1, dtype=torch.float64)

@@ -1,6 +1,6 @@
-"""What bounds and adversarial contexts need to know of each head of a softmax attention layer.
+"""Each head of a softmax attention layer as bounds and adversarial contexts need it.
 
-A head is f(X)_i = V sum_j P_ij x_j with P_ij proportional to exp(<A x_i, x_j>), A = K^T Q / sqrt(q), in the words of
+A head is f(X)_i = V sum_j P_ij x_j with P_ij proportional to exp(<A x_i, x_j>), A = K^T Q / sqrt(q), in the notation of
 Castin, Ablin and Peyre, "How Smooth Is Attention?" (2024); the layer is the sum of its heads.
 """
 
@@ -22,12 +22,12 @@ from wordsway.maps import Attention, RandomAttention
 
 _Array: TypeAlias = npt.NDArray[np.float64]
 
-_OFFSETS = 1024  # rotary positions: up to so many differences of places are tried one by one
+_OFFSETS = 1024  # rotary positions: up to so many distances of two words are tried one by one
 
 
 @dataclass(frozen=True, eq=False)
 class Direction:
-    """A real eigenvector of a head's A, and the adversarial context that it makes.
+    """A real eigenvector of a head's A, and the adversarial context that it defines.
 
     Attributes
     ----------
@@ -45,19 +45,19 @@ class Direction:
     kind: str
 
     def context(self, n: int, radius: float) -> Tensor:
-        """The adversarial context: one word far from all others, at which all of them look, (n, d)."""
+        """Return the adversarial context (n, d): one word far from all others, to which all of them attend."""
         word = radius * self.vector
         first, rest = (-word, word) if self.kind == "opposite" else (word, word / 2)
         return torch.cat([first[None], rest.expand(n - 1, -1)])
 
 
 def plain_attention(layer: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """The attention that a RandomAttention is; any other layer as it is, whatever it keeps under that name."""
+    """Return the attention of a RandomAttention, and any other layer as it is."""
     return layer.attention if isinstance(layer, RandomAttention) else layer
 
 
 def attention_of(layer: Callable[[Tensor], Tensor]) -> Attention:
-    """The attention of a layer for which bounds are known."""
+    """Return the attention of a layer for which bounds are known."""
     attention = plain_attention(layer)
     if not isinstance(attention, Attention):
         raise InputError(f"bounds are known for softmax attention, got {type(layer).__name__}: use local_lipschitz")
@@ -68,13 +68,19 @@ def attention_of(layer: Callable[[Tensor], Tensor]) -> Attention:
     return attention
 
 
+def dimension(layer: Attention) -> int:
+    """Return d of a layer that `attention_of` returned."""
+    assert layer.d is not None
+    return layer.d
+
+
 def factors(layer: Attention, head: int) -> tuple[Tensor, Tensor]:
-    """The weights of queries and keys of a head, (q, d) each and in float64: its A is keys^T queries / sqrt(q)."""
+    """Return the weights of queries and keys of a head, (q, d) in float64: its A is keys^T queries / sqrt(q)."""
     return _rows(layer, "query", head), _rows(layer, "key", head // (layer.heads // layer.key_heads))
 
 
 def values(layer: Attention, head: int) -> Tensor:
-    """V of a head through its part of the output, (p, d) or (v, d)."""
+    """Return V of a head through its part of the output, (p, d) or (v, d)."""
     weight = value_rows(layer, head)
     if layer.output is None:
         return weight
@@ -82,31 +88,34 @@ def values(layer: Attention, head: int) -> Tensor:
 
 
 def value_rows(layer: Attention, head: int) -> Tensor:
-    """V of a head before the output, (v, d)."""
+    """Return V of a head before the output, (v, d)."""
     return _rows(layer, "value", head // (layer.heads // layer.key_heads))
 
 
 def _rows(layer: Attention, name: str, head: int) -> Tensor:
     weight = layer.weight(name)
     matrix = torch.eye(dimension(layer), dtype=torch.float64) if weight is None else weight.double()
-    size = len(matrix) // (layer.heads if name == "query" else layer.key_heads)
-    return matrix[head * size : (head + 1) * size]
+    return _part(layer, name, matrix, head)
 
 
-def dimension(layer: Attention) -> int:
-    """d of a layer that `attention_of` let through."""
-    assert layer.d is not None
-    return layer.d
+def _bias(layer: Attention, name: str, head: int) -> Tensor | None:
+    """Return the part of a bias that belongs to a head; None where the bias is zero."""
+    bias = layer.bias(name)
+    return None if bias is None or not bool(bias.any()) else _part(layer, name, bias.double(), head)
+
+
+def _part(layer: Attention, name: str, rows: Tensor, head: int) -> Tensor:
+    size = len(rows) // (layer.heads if name == "query" else layer.key_heads)
+    return rows[head * size : (head + 1) * size]
 
 
 def directions(layer: Attention, head: int, n: int = 1) -> list[Direction]:
-    """The adversarial directions of a head, from the least and the largest real eigenvalue of its A; may be none.
+    """Return the adversarial directions of a head, from the least and the largest real eigenvalue of its A, if any.
 
     The eigenvalues of K^T Q other than 0 are those of the smaller matrix Q K^T, where w becomes the eigenvector K^T w;
-    with fewer rows than columns there is the eigenvalue 0 too, for the vectors that Q takes to 0; it is used where no
-    other serves. With rotary positions A depends on the distance of two words, and its mean over n places is taken.
-    The sign of an eigenvector is free: it is the one for which the bias of the queries makes the other words look at
-    the first one more.
+    with fewer rows than columns 0 is an eigenvalue too, of the vectors that Q maps to 0; it is used where no other
+    serves. With rotary positions A depends on the distance of two words, and its mean over n places is used. The sign
+    of an eigenvector is free: it is the one for which the bias of the queries raises the weights of the first word.
     """
     weights = factors(layer, head)
     queries, keys = weights[0].numpy(), weights[1].numpy()
@@ -127,8 +136,8 @@ def directions(layer: Attention, head: int, n: int = 1) -> list[Direction]:
             whole = keys.T @ vector if d > size else vector
             found.append(_direction(whole, eigenvalue, factor * eigenvalue, kind, pull))
     if not found and (d > size or (len(real) and not numbers.real[real].any())):
-        taken_to_0 = np.linalg.svd(queries if d > size else keys.T @ queries)[2][-1]
-        found.append(_direction(taken_to_0, 0.0, 0.0, "opposite", pull))
+        kernel = np.linalg.svd(queries if d > size else keys.T @ queries)[2][-1]
+        found.append(_direction(kernel, 0.0, 0.0, "opposite", pull))
     return found
 
 
@@ -138,8 +147,8 @@ def _direction(vector: _Array, eigenvalue: float, gamma: float, kind: str, pull:
     return Direction(torch.from_numpy(-unit if towards < 0 else unit), eigenvalue, gamma, kind)
 
 
-def score_slope(layer: Attention, head: int, x: Tensor) -> Tensor:
-    """How the score that a word x gives to another one depends on that one, without positions, (d,)."""
+def score_gradient(layer: Attention, head: int, x: Tensor) -> Tensor:
+    """Return the gradient, in another word, of the score that a word x gives to it, without positions, (d,)."""
     queries, keys = factors(layer, head)
     bias = _bias(layer, "query", head)
     query = queries @ x if bias is None else queries @ x + bias
@@ -147,7 +156,7 @@ def score_slope(layer: Attention, head: int, x: Tensor) -> Tensor:
 
 
 def spread(layer: Attention, head: int, n: int, radius: float) -> tuple[float, float]:
-    """|A| and the radius to use with it in a bound for n words in B_R.
+    """Return |A| and the radius to use with it in a bound for n words in B_R.
 
     With biases the scores are <Q x_i + b, K x_j + c> / sqrt(q): those of words (x, t) with one more coordinate, which
     lie in a ball of radius sqrt(R^2 + t^2), so that a bound for these holds; t is chosen to make |A| R^2 small.
@@ -158,33 +167,24 @@ def spread(layer: Attention, head: int, n: int, radius: float) -> tuple[float, f
     shared = layer.heads // layer.key_heads
     biases = (_bias(layer, "query", head), _bias(layer, "key", head // shared) if layer.rotary is not None else None)
 
-    def norm(t: float) -> float:
+    def size(t: float) -> float:
         left, right = _root(queries, biases[0], t), _root(keys, biases[1], t)
         return _largest(layer, left, right, n) / math.sqrt(len(queries))
 
     if biases == (None, None):
-        return norm(1.0), radius
-    found = minimize_scalar(
-        lambda log: norm(math.exp(log)) * (radius**2 + math.exp(2 * log)),
+        return size(1.0), radius
+    best = minimize_scalar(
+        lambda log: size(math.exp(log)) * (radius**2 + math.exp(2 * log)),
         bounds=(math.log(radius) - 6, math.log(radius) + 3),
         method="bounded",
         options={"xatol": 1e-2},
     )
-    t = math.exp(float(found.x))
-    return norm(t), math.hypot(radius, t)
-
-
-def _bias(layer: Attention, name: str, head: int) -> Tensor | None:
-    """The part of a bias that belongs to a head; None where it is zero."""
-    bias = layer.bias(name)
-    if bias is None or not bool(bias.any()):
-        return None
-    size = len(bias) // (layer.heads if name == "query" else layer.key_heads)
-    return bias[head * size : (head + 1) * size].double()
+    t = math.exp(float(best.x))
+    return size(t), math.hypot(radius, t)
 
 
 def _root(weight: Tensor, bias: Tensor | None, t: float) -> Tensor:
-    """A square L with L L^T = W W^T + b b^T / t^2: all that norms of products with (W, b / t) depend on."""
+    """Return a square L with L L^T = W W^T + b b^T / t^2: norms of products with (W, b / t) depend on nothing else."""
     gram = weight @ weight.mT
     if bias is not None:
         gram = gram + torch.outer(bias, bias) / t**2
@@ -194,12 +194,11 @@ def _root(weight: Tensor, bias: Tensor | None, t: float) -> Tensor:
 
 
 def _largest(layer: Attention, left: Tensor, right: Tensor, n: int) -> float:
-    """The largest norm of left^T T right over the rotations T between two of n places."""
+    """Return the largest norm of left^T T right over the rotations T between two of n places."""
     if layer.rotary is None:
-        return float(torch.linalg.matrix_norm(left.mT @ right, ord=2))
+        return norm(left.mT @ right)
     if n > _OFFSETS:
-        norms = [float(torch.linalg.matrix_norm(part, ord=2)) for part in (left, right)]
-        return norms[0] * norms[1] * max(1.0, layer.rotary.scale**2)
+        return norm(left) * norm(right) * max(1.0, layer.rotary.scale**2)
     places = torch.arange(1 - n, 1 if layer.causal else n)
     start = layer.rotary.turn(left.mT[:, None], places[-1:] * 0)[:, 0]  # q size
     turned = layer.rotary.turn(right.mT[:, None].expand(-1, len(places), -1), places)  # q places size
@@ -207,10 +206,19 @@ def _largest(layer: Attention, left: Tensor, right: Tensor, n: int) -> float:
 
 
 def norm(matrix: Tensor) -> float:
-    """The operator norm."""
+    """Return the operator norm."""
     return float(torch.linalg.matrix_norm(matrix.double(), ord=2))
 
 
 def exponential(exponent: float) -> float:
-    """exp, and infinity where that overflows."""
+    """Return exp of a number, infinity where that overflows."""
     return math.exp(exponent) if exponent < 700 else math.inf
+
+
+def mean_field_bound(size: float, masked: bool) -> float:
+    """Return (1 + 3 a) exp(2 a) for a = |A| R^2, an upper bound for V = I and any n; twice that where masked.
+
+    Masked, a word attends to the mean over the past of how far the others moved, and such means have norm up to 2 in L2
+    (Hardy's inequality): with A = 0 the constant is 2, not 1.
+    """
+    return (2 if masked else 1) * (1 + 3 * size) * exponential(2 * size)

@@ -29,14 +29,14 @@ from wordsway.maps.attention import NAMES, Attention
 from wordsway.smoothness.heads import plain_attention
 
 _STORED = 12 * 10**8  # bytes of weights that are kept rather than computed again for each product
-_TILE = 8 * 2**20  # bytes of an n x n piece at a time: it should stay in the processor's cache
-_SHORT, _SHORT_TILE = 256, 2**20  # contexts of up to so many words have smaller pieces
+_TILE = 8 * 2**20  # bytes of a tile of an n x n matrix: it should stay in the processor's cache
+_SHORT, _SHORT_TILE = 256, 2**20  # contexts of up to so many words have smaller tiles
 
 
 class Jacobian(Protocol):
-    """The derivative of a map at a batch of contexts, asked by products.
+    """The derivative of a map at a batch of contexts, as products with it and with its transpose.
 
-    `inputs` and `outputs` are the shapes of what goes in and comes out, the batch first.
+    `inputs` and `outputs` are the shapes of arguments and results of `product`, the batch first.
     """
 
     inputs: tuple[int, ...]
@@ -44,13 +44,13 @@ class Jacobian(Protocol):
     like: Tensor
 
     def product(self, change: Tensor) -> Tensor:
-        """D_X f applied to a change of each context, (B, n, d) -> (B, ...)."""
+        """Return D_X f applied to a change of each context, (B, n, d) -> (B, ...)."""
 
     def adjoint(self, change: Tensor) -> Tensor:
-        """Its transpose, (B, ...) -> (B, n, d)."""
+        """Return its transpose applied to a change of the features, (B, ...) -> (B, n, d)."""
 
     def take(self, places: Tensor) -> Jacobian:
-        """The derivatives at some contexts of the batch."""
+        """Return the derivatives at some contexts of the batch."""
 
 
 class AttentionJacobian:
@@ -59,16 +59,16 @@ class AttentionJacobian:
     Parameters
     ----------
     layer : Attention
-        With softmax scores; heads, mask, biases, shared keys, rotary positions and output as they come.
+        With softmax scores; heads, mask, biases, shared keys, rotary positions and output as they are.
     X : Tensor (B, n, d)
     store : bool or None
         Whether the n x n weights are kept, or computed again in tiles for every product, so that memory stays O(n d).
-        None keeps those of as many heads as fit into 1.2 GB and half of what is free.
+        None keeps those of as many heads as fit into 1.2 GB and half of the free memory.
 
     Notes
     -----
     A product or an adjoint costs 8 B n^2 d + 8 B n d^2 operations, a quarter of the first more where the weights are
-    not kept. The pieces of n x n matrices in use at any time take a few MB.
+    not kept. The tiles of n x n matrices in use at any time take a few MB.
     """
 
     def __init__(self, layer: Attention, X: Tensor, store: bool | None = None) -> None:
@@ -121,7 +121,7 @@ class AttentionJacobian:
         return self._pull(self._scale * queries, keys, values)
 
     def take(self, places: Tensor) -> AttentionJacobian:
-        """The same at some contexts of the batch; where the weights are kept, theirs are copied."""
+        """Return the same at some contexts of the batch; where the weights are kept, theirs are copied."""
         part = copy.copy(self)
         part._batch = len(places)
         part.inputs, part.outputs = ((len(places), *shape[1:]) for shape in (self.inputs, self.outputs))
@@ -133,7 +133,7 @@ class AttentionJacobian:
         return part
 
     def _mix(self) -> Tensor:
-        """O = P U; keeps the levels of each row and, where asked, the weights."""
+        """Return O = P U; store the level of each row and, of the first heads, the weights."""
         mixed = torch.empty_like(self._values)
         for heads, rows, seen in self._tiles():
             scores = self._scores(heads, rows, seen)
@@ -146,7 +146,7 @@ class AttentionJacobian:
         return mixed
 
     def _tiles(self) -> Iterator[tuple[slice, slice, slice]]:
-        """Pieces of the (heads, rows, columns) of all weights; columns that no row of a piece sees are left out."""
+        """Yield tiles (heads, rows, columns) of all weights, without columns that a causal mask hides from a tile."""
         total, n = self._queries.shape[:2]
         together = max(1, min(total, self._budget // n**2))
         count = max(1, min(n, self._budget // n))
@@ -157,7 +157,7 @@ class AttentionJacobian:
                 yield slice(head, after), slice(row, end), slice(0, end if self.layer.causal else n)
 
     def _tile(self, heads: slice, rows: slice, seen: slice) -> Tensor:
-        """A piece of the weights P."""
+        """Return a tile of the weights P."""
         if heads.stop <= self._kept:
             return self._weights[heads, rows, seen]
         return self._scores(heads, rows, seen).sub_(self._levels[heads, rows, None]).exp_()
@@ -191,7 +191,7 @@ class AttentionJacobian:
 
 
 def _thin(wide: Tensor, thin: Tensor) -> Tensor:
-    """wide @ thin, as the transpose of a product: twice as fast in BLAS where the result has few columns."""
+    """Return wide @ thin as the transpose of a product: twice as fast in BLAS where the result has few columns."""
     return (thin.mT @ wide.mT).mT
 
 
@@ -204,7 +204,7 @@ class _Stack:
 
     @classmethod
     def of(cls, layer: Attention, like: Tensor) -> _Stack | None:
-        """None where one of them is the identity."""
+        """Return the stack of a layer's weights; None where one of them is the identity."""
         given = [weight.to(like) for name in NAMES if (weight := layer.weight(name)) is not None]
         return cls(torch.cat(given), [len(part) for part in given]) if len(given) == len(NAMES) else None
 
@@ -224,7 +224,7 @@ class AutogradJacobian:
     def __init__(self, function: Callable[[Tensor], Tensor], X: Tensor) -> None:
         self._function = function
         batched = bool(getattr(function, "batched", False))
-        self._map = function if batched else lambda contexts: torch.stack([function(one) for one in contexts])
+        self._map = function if batched else lambda contexts: torch.stack([function(context) for context in contexts])
         self._contexts = X
         self.like = X.new_empty(0)
         value, self._backward = _with_backward(self._map, X)
@@ -245,7 +245,7 @@ class AutogradJacobian:
 
 
 def _with_backward(function: Callable[[Tensor], Tensor], X: Tensor) -> tuple[Tensor, Callable[[Tensor], Any]]:
-    """The value at X, and the backward pass from it as a function."""
+    """Return the value at X, and the backward pass from it as a function."""
 
     def watched(inputs: Tensor) -> Tensor:
         value = function(inputs)
@@ -253,14 +253,14 @@ def _with_backward(function: Callable[[Tensor], Tensor], X: Tensor) -> tuple[Ten
             raise InputError("a layer must depend on the context through torch operations, got one without gradient")
         return value
 
-    found: Any = torch.func.vjp(watched, X)
-    return found[0], found[1]
+    value, backward, *_ = torch.func.vjp(watched, X)
+    return value, backward
 
 
 def tangent(function: Callable[[Tensor], Tensor], X: Tensor, change: Tensor) -> Tensor:
-    """The derivative of a function at X along a change, itself differentiable in X.
+    """Return the derivative of a function at X along a change, itself differentiable in X.
 
-    Forward-mode differentiation; where an operation has no rule for that, the transpose of the backward pass.
+    By forward-mode differentiation; where an operation has no rule for that, by the transpose of the backward pass.
     """
     try:
         with warnings.catch_warnings():  # torch's own forward rules use what torch deprecates
@@ -275,7 +275,7 @@ def tangent(function: Callable[[Tensor], Tensor], X: Tensor, change: Tensor) -> 
 
 
 def jacobian_of(layer: Callable[[Tensor], Tensor], X: Tensor, store: bool | None = None) -> Jacobian:
-    """The Jacobian of a layer at contexts X (B, n, d): in closed form where it is softmax attention."""
+    """Return the Jacobian of a layer at contexts X (B, n, d): in closed form where it is softmax attention."""
     attention = plain_attention(layer)
     if isinstance(attention, Attention) and attention.score.softmax:
         return AttentionJacobian(attention, X, store)

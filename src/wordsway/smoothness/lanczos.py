@@ -14,9 +14,9 @@ from wordsway.smoothness.jacobian import Jacobian
 
 _BASIS = 24  # vectors kept on each side before a restart
 _KEPT = 6  # of them after it
-_EARLY = 8  # products after which a small residual is believed
+_EARLY = 8  # products after which a small residual is enough
 _LITTLE = 0.1  # of its length: then a vector is made orthogonal twice
-_WORTH = 0.75  # operators that are done are dropped when no more than this part of a batch goes on
+_WORTH = 0.75  # operators that are done are dropped when no more than this share of a batch goes on
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Triplets:
     left, right : Tensor (B, ...)
         Unit vectors, of the shapes of outputs and inputs.
     products : Tensor (B,)
-        Products and adjoints that each took.
+        Products and adjoints of each.
     converged : Tensor (B,)
     """
 
@@ -43,7 +43,7 @@ class Triplets:
 
 
 def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int = 0) -> Triplets:
-    """The largest singular value of each operator of a batch, with its vectors.
+    """Return the largest singular value of each operator of a batch, with its vectors.
 
     Golub-Kahan-Lanczos bidiagonalisation from a random vector, the same for all, with full reorthogonalisation on both
     sides and thick restarts. An operator is done when its residual is at most `tolerance` times its value: then its
@@ -109,7 +109,7 @@ class _Basis:
         self.right[:, 0] = (draw / torch.linalg.vector_norm(draw)).to(like)
 
     def step(self) -> Tensor:
-        """One product and one adjoint; returns beta, (B,)."""
+        """Add one product and one adjoint; return beta, (B,)."""
         k, batch = self.count, len(self.right)
         moved = self.operator.product(self.right[:, k].reshape(self.operator.inputs)).reshape(batch, -1)
         moved, self.small[:, :k, k] = _orthogonal(moved, self.left[:, :k])
@@ -121,18 +121,18 @@ class _Basis:
         return beta
 
     def decompose(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Singular vectors and values of M, (B, k, k), (B, k), (B, k, k), the vectors in columns."""
+        """Return singular vectors and values of M, (B, k, k), (B, k), (B, k, k), the vectors in columns."""
         rows, sizes, columns = torch.linalg.svd(self.small[:, : self.count, : self.count])
         return rows, sizes, columns.mT
 
     def vectors(self, number: int, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-        """The leading singular vectors of one operator."""
+        """Return the leading singular vectors of one operator."""
         left = rows[number, :, 0] @ self.left[number, : self.count]
         right = columns[number, :, 0] @ self.right[number, : self.count]
         return left.reshape(self.operator.outputs[1:]), right.reshape(self.operator.inputs[1:])
 
     def take(self, places: Tensor) -> None:
-        """Go on with some of the batch."""
+        """Continue with some of the batch."""
         self.operator = self.operator.take(places)
         self.right, self.left, self.small = self.right[places], self.left[places], self.small[places]
 
@@ -151,9 +151,9 @@ class _Basis:
 
 
 def _orthogonal(vectors: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
-    """Vectors (B, size) without their part in a basis (B, k, size), and its coefficients (B, k).
+    """Return vectors (B, size) without their part in a basis (B, k, size), and its coefficients (B, k).
 
-    Where little is left, that part is taken out again: the first time its own rounding errors stay.
+    Where little is left, that part is subtracted again, since the rounding errors of the first time are in it.
     """
     before = torch.linalg.vector_norm(vectors, dim=-1)
     parts = torch.bmm(basis, vectors[..., None])  # B k 1
@@ -166,6 +166,6 @@ def _orthogonal(vectors: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _unit(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Vectors of length 1 and their lengths; where the length is 0 so is the vector."""
+    """Return vectors of length 1 and the original lengths; where the length is 0 so is the vector."""
     lengths = torch.linalg.vector_norm(vectors, dim=-1)
     return vectors / lengths.clamp_min(torch.finfo(lengths.dtype).tiny)[:, None], lengths

@@ -1,4 +1,4 @@
-"""Probability measures as weighted clouds of points, and the exact Wasserstein distance between two of them."""
+"""Probability measures of finitely many weighted points, and the exact Wasserstein distance between two of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.checks import Values
+from wordsway.checks import Values, as_array
 from wordsway.errors import InputError, MissingExtra, NumericalError
 from wordsway.records import Record
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 _ROUNDING = 1e-6  # how far from 1 weights in single precision may sum
 _MARGINALS = 1e-9  # how far apart the masses at one position may be
-_PIVOTS = 10**7  # of the network simplex; a few times the number of points in both clouds is usual
+_PIVOTS = 10**7  # of the network simplex; a few times the number of points in both measures is usual
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class DiscreteMeasure(Record):
     """A probability measure of m points: mu = sum_i w_i delta_{x_i}, or sum_i w_i delta_{(s_i, x_i)} with positions.
 
-    Everything is copied to the CPU in float64. Points without weight are left out: they are no part of the measure.
+    Everything is copied to the CPU in float64. Points of weight 0 are left out.
 
     Attributes
     ----------
     points : Tensor (m, d)
     weights : Tensor (m,)
-        Above 0 and of sum 1; every point has the same where none are given.
+        Above 0 and of sum 1, default: 1 / m each.
     positions : Tensor (m,) or None
-        Where in the text each point stands, from 0 to 1: what masked attention compares. Points may share one.
+        Position of each point in the text, from 0 to 1, which masked attention compares. Points may share one.
     """
 
     points: Tensor
@@ -44,9 +44,7 @@ class DiscreteMeasure(Record):
     positions: Tensor | None
 
     def __init__(self, points: Values, weights: Values | None = None, positions: Values | None = None) -> None:
-        places = _numbers(points, "points", 2)
-        if 0 in places.shape:
-            raise InputError(f"points must be m x d with m, d >= 1, got shape {tuple(places.shape)}")
+        places = _copy(points, "points", ("m", "d"))
         m = len(places)
         masses = torch.full((m,), 1 / m, dtype=torch.float64) if weights is None else _masses(weights, m)
         kept = masses > 0
@@ -84,14 +82,14 @@ class DiscreteMeasure(Record):
         ax.set(xlabel="$x_0$", ylabel="$x_1$")
 
 
-def check_cloud(given: object, name: str) -> None:
-    if not isinstance(given, DiscreteMeasure):
-        raise InputError(f"{name} must be a DiscreteMeasure, got {type(given).__name__}: use DiscreteMeasure(X)")
+def check_measure(mu: object, name: str) -> None:
+    if not isinstance(mu, DiscreteMeasure):
+        raise InputError(f"{name} must be a DiscreteMeasure, got {type(mu).__name__}: use DiscreteMeasure(X)")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Transport(Record):
-    """The distance of two clouds and a plan that attains it: plan_ij is the mass that goes from point i to point j."""
+    """The distance of two measures and a plan that attains it: plan_ij is the mass from point i to point j."""
 
     value: float
     plan: Tensor  # m m'
@@ -103,17 +101,17 @@ class Transport(Record):
 
 
 def wasserstein(mu: DiscreteMeasure, nu: DiscreteMeasure) -> Transport:
-    """The Wasserstein distance W2 of two clouds, exactly.
+    """The Wasserstein distance W2 of two measures, exactly.
 
     W2(mu, nu)^2 is the least sum_ij plan_ij |x_i - y_j|^2 over plans (m, m') with row sums w and column sums w'.
 
-    With positions it is the distance under which masked attention is smooth. Both clouds must have the same masses
+    With positions it is the distance under which masked attention is smooth. Both measures must have the same masses
     theta(s) at the same positions s, and
 
         W2(mu, nu)^2 = sum_s theta(s) W2(mu(.|s), nu(.|s))^2,
 
     so that mass moves between points but never along the text. The plain distance of (s, x) would not do: when a point
-    passes the position of another by however little, it starts to be seen or stops, and the masked map jumps.
+    passes the position of another by however little, it becomes visible or stops being so, and the masked map jumps.
 
     Parameters
     ----------
@@ -127,14 +125,13 @@ def wasserstein(mu: DiscreteMeasure, nu: DiscreteMeasure) -> Transport:
 
     Notes
     -----
-    Solved by the network simplex of POT (the extra `transport`), about O((m + m')^3) time and 3 m m' numbers. It
-    answers up to rounding: masses below 1e-14 do not count, and distances below 1e-8 of the largest one are not to be
-    trusted.
+    Solved by the network simplex of POT (the extra `transport`), about O((m + m')^3) time and 3 m m' numbers. It is
+    exact up to rounding: masses below 1e-14 do not count, and distances below 1e-8 of the largest one are unreliable.
     """
-    for name, one in (("mu", mu), ("nu", nu)):
-        check_cloud(one, name)
+    for name, measure in (("mu", mu), ("nu", nu)):
+        check_measure(measure, name)
     if mu.d != nu.d:
-        raise InputError(f"both clouds must have points of the same d, got {mu.d} and {nu.d}")
+        raise InputError(f"both measures must have points of the same d, got {mu.d} and {nu.d}")
     memory.require(5 * 8 * len(mu) * len(nu), f"a plan of {len(mu)} x {len(nu)} points", "use fewer points")
     plan = torch.zeros(len(mu), len(nu), dtype=torch.float64)
     total = 0.0
@@ -147,39 +144,39 @@ def wasserstein(mu: DiscreteMeasure, nu: DiscreteMeasure) -> Transport:
 
 
 def _layers(mu: DiscreteMeasure, nu: DiscreteMeasure) -> list[tuple[Tensor, Tensor, float]]:
-    """What is transported separately: rows and columns of the plan, and their mass."""
+    """Return what is transported separately: rows and columns of the plan, and their mass."""
     if mu.positions is None or nu.positions is None:
         if mu.positions is not nu.positions:
-            got = "the second" if mu.positions is None else "the first"
-            raise InputError(f"both clouds must have positions or neither, got them for {got} only")
+            which = "the second" if mu.positions is None else "the first"
+            raise InputError(f"both measures must have positions or neither, got them for {which} only")
         return [(torch.arange(len(mu)), torch.arange(len(nu)), 1.0)]
-    found = []
+    layers = []
     for place in sorted({*mu.positions.tolist(), *nu.positions.tolist()}):
         rows, columns = (mu.positions == place).nonzero()[:, 0], (nu.positions == place).nonzero()[:, 0]
         masses = float(mu.weights[rows].sum()), float(nu.weights[columns].sum())
         if abs(masses[0] - masses[1]) > _MARGINALS or 0 in masses:
             raise InputError(
-                f"both clouds must have the same mass at each position, got {masses[0]:.4g} and {masses[1]:.4g} "
+                f"both measures must have the same mass at each position, got {masses[0]:.4g} and {masses[1]:.4g} "
                 f"at {place:.6g}: mass does not move along the text"
             )
-        found.append((rows, columns, masses[0]))
-    return found
+        layers.append((rows, columns, masses[0]))
+    return layers
 
 
 def _squared_distances(left: Tensor, right: Tensor) -> Tensor:
-    """|x_i - y_j|^2 from differences, since the expansion loses small ones: (m, d), (m', d) -> (m, m')."""
+    """Return |x_i - y_j|^2 from differences, since the expansion loses small ones: (m, d), (m', d) -> (m, m')."""
     return torch.cdist(left, right, compute_mode="donot_use_mm_for_euclid_dist").square()
 
 
 def _solve(source: Tensor, target: Tensor, cost: Tensor) -> Tensor:
-    """The cheapest plan between the two weights, each taken to sum to 1."""
+    """Return the cheapest plan between the two weights, each scaled to the sum 1."""
     if 1 in cost.shape:
-        return torch.outer(source / source.sum(), target / target.sum())  # there is no other
+        return torch.outer(source / source.sum(), target / target.sum())  # the only plan
     ot = _pot()
     scale = float(cost.max()) or 1.0  # the solver's tolerances are absolute
     parts = (source / source.sum()).numpy(), (target / target.sum()).numpy(), (cost / scale).numpy()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what it warns of is in the log too
+        warnings.simplefilter("ignore")  # its warnings are in the log too
         plan, log = ot.emd(*parts, numItermax=_PIVOTS, log=True)
     if log["warning"] is not None:
         raise NumericalError(f"optimal transport must end within {_PIVOTS} pivots, got no plan: use fewer points")
@@ -189,7 +186,7 @@ def _solve(source: Tensor, target: Tensor, cost: Tensor) -> Tensor:
 def _pot() -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the first import compiles it, which warns of how its texts are written
+            warnings.simplefilter("ignore")  # the first import compiles it, with warnings about its docstrings
             import ot
     except ImportError as error:
         raise MissingExtra.of("Wasserstein distances need POT", "transport") from error
@@ -197,7 +194,7 @@ def _pot() -> Any:
 
 
 def _masses(values: Values, m: int) -> Tensor:
-    weights = _numbers(values, "weights", 1, m)
+    weights = _copy(values, "weights", (m,))
     if weights.min() < 0:
         raise InputError(f"weights must be at least 0, got {float(weights.min()):.4g}: leave that point out")
     total = float(weights.sum())
@@ -207,24 +204,13 @@ def _masses(values: Values, m: int) -> Tensor:
 
 
 def _positions(values: Values, m: int) -> Tensor:
-    positions = _numbers(values, "positions", 1, m)
+    positions = _copy(values, "positions", (m,))
     least, most = float(positions.min()), float(positions.max())
     if least < 0 or most > 1:
         raise InputError(f"positions must be from 0 to 1, got {least:.4g} to {most:.4g}: divide them by the largest")
     return positions
 
 
-def _numbers(values: Values, name: str, rank: int, count: int | None = None) -> Tensor:
-    """A copy as finite float64 numbers on the CPU, of some rank and number of rows."""
-    try:
-        array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be rectangular numbers, got rows of different lengths or kinds") from error
-    if array.dtype.kind not in "iuf":
-        raise InputError(f"{name} must be real numbers, got {array.dtype}: convert them to float64")
-    if array.ndim != rank or (count is not None and len(array) != count):
-        wanted = "m points (rows) by d dimensions" if rank == 2 else f"one number for each of {count} points"
-        raise InputError(f"{name} must be {wanted}, got shape {tuple(array.shape)}")
-    if not np.isfinite(array).all():
-        raise InputError(f"{name} must be finite, got nan or inf: drop or replace those points")
-    return torch.from_numpy(array.astype(np.float64))
+def _copy(values: Values, name: str, shape: tuple[int | str, ...]) -> Tensor:
+    """Return a copy in float64 on the CPU."""
+    return as_array(values, name, shape).to("cpu", torch.float64, copy=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from wordsway.checks import as_context, check_size
+from wordsway.checks import as_context, as_contexts, check_size
 from wordsway.errors import InputError
 from wordsway.memory import ResourceUsage
 from wordsway.records import Record
@@ -31,13 +31,13 @@ class LocalLipschitz(Record):
     Attributes
     ----------
     value : float
-        The largest singular value of the Jacobian as found: never above the true one.
+        The largest singular value of the Jacobian that was found: never above the true one.
     residual : float
         |J^T left - value right|: a singular value lies within it of `value`.
     products : int
-        Products with the Jacobian and its transpose that it took.
+        Products with the Jacobian and its transpose.
     status : str
-        "converged", or how far it came.
+        "converged", or the residual at the limit of products.
     left, right : Tensor
         The witness: moving X along `right` (unit, of the shape of X) moves f(X) along `left` at the rate `value`.
     cost : ResourceUsage
@@ -87,13 +87,13 @@ def local_lipschitz(
         goes through autograd.
     X : array (n, d)
     tolerance : float
-        Stop when the residual is at most so many times the value.
+        Stop when the residual is at most this times the value.
     products : int
-        Give up after so many products with the Jacobian or its transpose; the status then says so.
+        Stop after so many products with the Jacobian or its transpose; the status then states the residual.
     store : bool or None
-        Whether attention's n x n weights are kept; None decides by their size. Without them memory is O(n d).
+        Whether attention's n x n weights are kept, default: if they are small. Without them memory is O(n d).
     seed : int
-        Of the vector that the search starts from.
+        Seed of the vector at which the search starts.
 
     Notes
     -----
@@ -112,7 +112,7 @@ def local_lipschitz_many(
     seed: int = 0,
 ) -> list[LocalLipschitz]:
     """`local_lipschitz` at each of several contexts of one size, (B, n, d) or a list of (n, d), in one batch."""
-    contexts = _contexts(X)
+    contexts = as_contexts(X).detach()
     if not callable(layer):
         raise InputError(f"a layer must be callable on a context, got {type(layer).__name__}")
     if not 0 < tolerance < 1:
@@ -121,41 +121,21 @@ def local_lipschitz_many(
         raise InputError(f"products must be at least 2, with the Jacobian and with its transpose, got {products}")
     with ResourceUsage() as usage, torch.no_grad():
         operator = jacobian_of(layer, contexts, store)
-        found = top_triplets(operator, tolerance, products, seed)
+        triplets = top_triplets(operator, tolerance, products, seed)
     usage.seconds /= len(contexts)
-    return [_record(found, number, operator, usage) for number in range(len(contexts))]
+    return [_record(triplets, number, operator, usage) for number in range(len(contexts))]
 
 
-def _record(found: Triplets, number: int, operator: Jacobian, usage: ResourceUsage) -> LocalLipschitz:
-    value, residual, spent = (float(part[number]) for part in (found.values, found.residuals, found.products))
+def _record(triplets: Triplets, number: int, operator: Jacobian, usage: ResourceUsage) -> LocalLipschitz:
+    value, residual, spent = (float(part[number]) for part in (triplets.values, triplets.residuals, triplets.products))
     share = residual / value if value else math.inf
     limit = f"stopped after {spent:.0f} products with a residual of {share:.1g} of the value"
     return LocalLipschitz(
         value=value,
         residual=residual,
         products=int(spent),
-        status="converged" if found.converged[number] else limit,
-        left=found.left[number],
-        right=found.right[number],
+        status="converged" if triplets.converged[number] else limit,
+        left=triplets.left[number],
+        right=triplets.right[number],
         cost=usage.computed_in(operator.like.dtype, operator.like.device, int(spent)),
     )
-
-
-def _contexts(X: Any) -> Tensor:
-    """Contexts of one size as a detached batch."""
-    if isinstance(X, list | tuple):
-        return _stacked([as_context(one) for one in X])
-    given = X if isinstance(X, Tensor) else torch.as_tensor(X)
-    if given.ndim != 3 or len(given) == 0:
-        raise InputError(f"contexts must have the shape (count, n, d), got {tuple(given.shape)}")
-    return _stacked([as_context(one) for one in given])
-
-
-def _stacked(contexts: list[Tensor]) -> Tensor:
-    if not contexts:
-        raise InputError("contexts must be at least one, got none")
-    for one in contexts:
-        if one.shape != contexts[0].shape:
-            got = f"{tuple(contexts[0].shape)} and {tuple(one.shape)}"
-            raise InputError(f"contexts must all have one shape, got {got}: use local_lipschitz for each")
-    return torch.stack(contexts).detach()
