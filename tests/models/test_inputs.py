@@ -34,7 +34,7 @@ def test_a_row_of_real_data_does_not_depend_on_the_count(data: str, d: int | Non
 
 
 @pytest.mark.parametrize(
-    ("data", "count", "d", "said"),
+    ("data", "count", "d", "message"),
     [
         ("imdb", 3, 500, "d must be a multiple of 384, one for each word of a review, got 500: take 384"),
         ("imdb", 3, 800, "got 800: take 768"),
@@ -45,6 +45,6 @@ def test_a_row_of_real_data_does_not_depend_on_the_count(data: str, d: int | Non
         ("imdbb", 3, 4, "did you mean 'imdb'"),
     ],
 )
-def test_what_does_not_fit_is_said(data: str, count: int, d: int | None, said: str) -> None:
-    with pytest.raises(InputError, match=said.replace("?", r"\?")):
+def test_bad_input_is_refused(data: str, count: int, d: int | None, message: str) -> None:
+    with pytest.raises(InputError, match=message.replace("?", r"\?")):
         input_samples(data, count, d)

@@ -1,4 +1,4 @@
-"""How large a row can be after LayerNorm or RMSNorm, from the parameters alone."""
+"""The largest norm of a row after LayerNorm or RMSNorm, from the parameters alone."""
 
 import math
 
@@ -11,29 +11,29 @@ Vector = NDArray[np.float64]
 
 
 def norm_radius(weight: Tensor, bias: Tensor | None = None) -> float:
-    """Return R = max |a o z + b| over |z| <= sqrt(d): no row that a LayerNorm or RMSNorm gives is longer.
+    """Return R = max |a o z + b| over |z| <= sqrt(d): no output row of a LayerNorm or RMSNorm is longer.
 
-    Both norms give a o z + b with |z| <= sqrt(d), whatever they read: z is the row over its own size, which their eps
+    Both norms return a o z + b with |z| <= sqrt(d) for any input: z is the row divided by its own size, which their eps
     only makes smaller. RMSNorm has no b, and then R = max |a_i| sqrt(d).
 
     Parameters
     ----------
     weight : Tensor (d,)
         a, the factors of the norm.
-    bias : Tensor (d,) or None
-        b, what it adds; None is zero.
+    bias : Tensor (d,), optional
+        b, the offsets of the norm; default: zero.
 
     Notes
     -----
-    The largest value of a convex function lies on the sphere, where with c = a o b and t >= max a_i^2
+    The maximum of a convex function is on the sphere, where with c = a o b and t >= max a_i^2
 
         |a o z + b|^2 <= t d + |b|^2 + sum_i c_i^2 / (t - a_i^2),
 
-    with equality at the z_i = c_i / (t - a_i^2) for the t that gives them |z|^2 = d (the secular equation). Where c is
-    zero at the largest a_i^2 there may be no such t: then t = max a_i^2 is the best one, and the rest of |z|^2 goes to
-    those coordinates. The right side is what is returned, so that a root which is not exact still gives an upper bound.
-    That LayerNorm also takes the mean away is not used: it would win about one part in d. O(d) for each iteration, in
-    float64; the norm's own rounding is not included.
+    with equality at z_i = c_i / (t - a_i^2) for the t with |z|^2 = d (the secular equation). If c is zero at the
+    largest a_i^2 there may be no such t: then t = max a_i^2 is optimal, and the rest of |z|^2 is in those coordinates.
+    The right side is returned, so that an inexact root is still an upper bound. That LayerNorm also subtracts the mean
+    is not used: it would gain about one part in d. O(d) per iteration, in float64; the norm's own rounding is not
+    included.
     """
     a = weight.detach().cpu().double().numpy()
     b = np.zeros_like(a) if bias is None else bias.detach().cpu().double().numpy()
@@ -46,10 +46,10 @@ def norm_radius(weight: Tensor, bias: Tensor | None = None) -> float:
 
 
 def _excess(gaps: Vector, c: Vector, root: float) -> float:
-    """The s >= 0 with |c / (gaps + s)| = root, or 0 where already s = 0 gives less."""
+    """Return the s >= 0 with |c / (gaps + s)| = root, or 0 if the left side is smaller already at s = 0."""
     if not len(c):
         return 0.0
-    low = float(np.linalg.norm(c[gaps == 0])) / root  # the largest coordinates alone give root here
+    low = float(np.linalg.norm(c[gaps == 0])) / root  # the largest coordinates alone reach root here
     high = float(np.linalg.norm(c)) / root  # and without gaps all of them would
 
     def secular(s: float) -> float:

@@ -252,7 +252,7 @@ def _quiet() -> Iterator[None]:
 def _parsed_once() -> Iterator[None]:
     """Cache two functions of gguf: transformers parses a file twice and makes one table of names for each module.
 
-    That takes more than half of the time, and the results depend only on the arguments.
+    The results depend only on the arguments. It takes 9 seconds of CPU time instead of 17 to convert smollm2.
     """
     gguf = importlib.import_module("gguf")
     originals = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
