@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,30 +18,14 @@ from wordsway.contexts import normalize
 from wordsway.data import hub
 from wordsway.errors import InputError, MissingExtra, one_line
 
-
-@dataclass(frozen=True, eq=False)
-class _Images:
-    """The classes of all images of a collection, and a function that returns the pixels (count, d) of some of them."""
-
-    classes: NDArray[np.int64]
-    pixels: Callable[[list[int]], NDArray[np.float64]]
-
-
-@dataclass(frozen=True)
-class _HubFile:
-    """One Parquet file of a dataset on the hub, and its columns of pictures and classes."""
-
-    dataset: str
-    file: str
-    picture: str
-    label: str
-
-
+# Repository on the hub, file in it, and its column of pictures; the classes are in the column "label"
 _HUB = {
-    "mnist": _HubFile("ylecun/mnist", "mnist/train-00000-of-00001.parquet", "image", "label"),
-    "cifar10": _HubFile("uoft-cs/cifar10", "plain_text/train-00000-of-00001.parquet", "img", "label"),
+    "mnist": ("ylecun/mnist", "mnist/train-00000-of-00001.parquet", "image"),
+    "cifar10": ("uoft-cs/cifar10", "plain_text/train-00000-of-00001.parquet", "img"),
 }
 NAMES = ("digits", *_HUB)
+
+Classes = NDArray[np.int64]
 
 
 def image_samples(name: str, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -68,49 +50,48 @@ def image_samples(name: str, count: int, seed: int = 0) -> tuple[Tensor, Tensor]
         If scikit-learn, or pyarrow and pillow for the other two, are not installed.
     """
     check_choice("images", name, NAMES)
-    images = _digits() if name == "digits" else _from_hub(name)
-    count = check_at_most(count, "count", len(images.classes), f"the number of images in {name}")
-    order = seeds.generator(seed, "images").permutation(len(images.classes))[:count].tolist()
-    pixels = torch.from_numpy(images.pixels(order))
-    labels = 1.0 - 2.0 * torch.from_numpy(images.classes[order] % 2).double()
+    classes, pictures = _digits() if name == "digits" else _from_hub(*_HUB[name])
+    count = check_at_most(count, "count", len(classes), f"the number of images in {name}")
+    order = seeds.generator(seed, "images").permutation(len(classes))[:count].tolist()
+    pixels = torch.from_numpy(np.stack([_pixels(pictures[number]) for number in order]))
+    labels = 1.0 - 2.0 * torch.from_numpy(classes[order] % 2).double()
     return normalize(pixels - pixels.mean(1, keepdim=True)), labels
 
 
 @lru_cache(maxsize=1)
-def _digits() -> _Images:
+def _digits() -> tuple[Classes, Any]:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
         raise MissingExtra.of("the digits come with scikit-learn", "images") from error
     digits = load_digits()
-    pixels = np.asarray(digits.data, np.float64)
-    return _Images(np.asarray(digits.target, np.int64), lambda chosen: pixels[chosen])
+    return np.asarray(digits.target, np.int64), digits.data
 
 
-def _from_hub(name: str) -> _Images:
-    file = _HUB[name]
-    return _read(hub.fetch(file.dataset, file.file, kind="dataset"), file)
+def _from_hub(repository: str, file: str, column: str) -> tuple[Classes, list[bytes]]:
+    return _read(hub.fetch(repository, file, kind="dataset"), column)
 
 
 @lru_cache(maxsize=2)
-def _read(path: Path, file: _HubFile) -> _Images:
-    """Read the classes and the compressed pictures; pixels are decoded when they are needed."""
+def _read(path: Path, column: str) -> tuple[Classes, list[bytes]]:
+    """Return the classes and the compressed pictures of a Parquet file."""
     try:
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
         raise MissingExtra.of("images from the hub need pyarrow", "images") from error
     try:
-        table = ParquetFile(path).read(columns=[file.picture, file.label]).to_pydict()
-        pictures = [picture["bytes"] for picture in table[file.picture]]
-        classes = np.asarray(table[file.label], np.int64)
+        table = ParquetFile(path).read(columns=[column, "label"]).to_pydict()
+        return np.asarray(table["label"], np.int64), [picture["bytes"] for picture in table[column]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path} must hold pictures and their classes, got {one_line(error)}: remove it to fetch it again"
         ) from error
-    return _Images(classes, lambda chosen: np.stack([_decode(pictures[number]) for number in chosen]))
 
 
-def _decode(picture: bytes) -> Any:
+def _pixels(picture: Any) -> NDArray[np.float64]:
+    """Return the pixels of a picture as one row; a compressed one is decoded."""
+    if not isinstance(picture, bytes):
+        return np.asarray(picture, np.float64)
     try:
         from PIL import Image
     except ImportError as error:
