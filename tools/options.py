@@ -1,7 +1,8 @@
 """Write docs/options.md: every command of the command line with its arguments and options, as the parser has them.
 
-Run it as ``python tools/options.py`` after changing a command. The page comes from the parser's own objects, not from
-what ``--help`` prints, so that it depends neither on the width of a terminal nor on the version of what draws it.
+Run it as ``python tools/options.py`` after changing a command. The page is made from the parser's objects, not from the
+output of ``--help``, so that it depends neither on the width of a terminal nor on the version of the library that draws
+it.
 """
 
 import textwrap
@@ -18,29 +19,29 @@ WIDTH = 128
 INTRO = """\
 # All commands and options
 
-This page is written from the parser by `tools/options.py`. [The command line](command-line.md) has examples, what is
+This page is generated from the parser by `tools/options.py`. [The command line](command-line.md) has examples, what is
 printed, and the keys of the JSON.
 
-Every command also takes `--help`, or `-h`, which prints this for a terminal. A dash in the last column: the parser
-assumes nothing; what a command then does stands in the meaning, or on the page with the examples.
+Every command also takes `--help`, or `-h`, which prints this for a terminal. A dash in the last column means that the
+parser has no default; the meaning then says what the command does.
 """
 
 
 def reference() -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     parts = [INTRO]
     for path, command in _commands("wordsway", typer.main.get_command(app)):
         parts.append(f"## {path}\n\n    {_usage(path, command)}\n")
         parts += [f"{textwrap.fill(paragraph, WIDTH)}\n" for paragraph in _paragraphs(command.help)]
         if shown := [one for one in command.params if not getattr(one, "hidden", False)]:
-            rows = ["| name | meaning | if left out |", "|---|---|---|", *map(_row, shown)]
+            rows = ["| name | meaning | default |", "|---|---|---|", *map(_row, shown)]
             parts.append("\n".join(rows) + "\n")
         parts += [f"{_example(paragraph)}\n" for paragraph in _paragraphs(command.epilog)]
     return "\n".join(parts)
 
 
 def _commands(path: str, command: Any) -> Iterator[tuple[str, Any]]:
-    """A command and those below it, each with all of its words."""
+    """Yield a command and those below it, each with its full name."""
     yield path, command
     for name, below in getattr(command, "commands", {}).items():
         if not below.hidden:
@@ -48,7 +49,7 @@ def _commands(path: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _usage(path: str, command: Any) -> str:
-    """The line that says how the command is written."""
+    """Return the line of usage."""
     words = [path, *(_argument(one) for one in command.params if not _is_option(one))]
     if any(map(_is_option, command.params)):
         words.append("[OPTIONS]")
@@ -70,7 +71,7 @@ def _row(parameter: Any) -> str:
     meaning = " ".join((parameter.help or "").split())
     if getattr(parameter, "multiple", False) and "repeat" not in meaning:
         meaning += "; may be repeated"
-    return f"| `{_cell(_name(parameter))}` | {_cell(meaning)} | {_cell(_left_out(parameter))} |"
+    return f"| `{_cell(_name(parameter))}` | {_cell(meaning)} | {_cell(_default(parameter))} |"
 
 
 def _name(parameter: Any) -> str:
@@ -80,11 +81,11 @@ def _name(parameter: Any) -> str:
     return ", ".join([*parameter.opts, *parameter.secondary_opts]) + value
 
 
-def _left_out(parameter: Any) -> str:
-    """What is assumed, if it is a value at all: parsers have objects of their own that stand for none."""
+def _default(parameter: Any) -> str:
+    """Return the default if it is a plain value: parsers have sentinel objects for none."""
     default = parameter.default
     if parameter.required:
-        return "needed"
+        return "required"
     if isinstance(default, bool):
         both = default and parameter.secondary_opts
         return f"`{parameter.opts[0]}`" if both else "off"

@@ -77,7 +77,7 @@ class Record:
 
     def draw(self, ax: Axes) -> None:
         """Draw the result on given axes; by default the numbers of a single row as bars."""
-        numbers = {name: value for name, value in self.rows()[0].items() if value is not None and _is_number(value)}
+        numbers = {name: value for name, value in self.rows()[0].items() if value is not None and is_number(value)}
         bars(ax, numbers)
 
     def summary(self) -> str:
@@ -117,7 +117,7 @@ def html_table(rows: Sequence[Mapping[str, Any]], limit: int | None = _ROWS) -> 
     dash, as None is. At most `limit` rows are shown, with a note on the rest.
     """
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    kinds = {key: ' class="number"' if all(_is_number(row.get(key)) for row in rows) else "" for key in columns}
+    kinds = {key: ' class="number"' if all(is_number(row.get(key)) for row in rows) else "" for key in columns}
     head = "".join(f'<th scope="col"{kinds[key]}>{escape(str(key))}</th>' for key in columns)
     body = "\n".join(
         "<tr>" + "".join(f"<td{kinds[key]}>{escape(cell(row.get(key)))}</td>" for key in columns) + "</tr>"
@@ -126,6 +126,11 @@ def html_table(rows: Sequence[Mapping[str, Any]], limit: int | None = _ROWS) -> 
     rest = 0 if limit is None else len(rows) - limit
     more = f"<p>{rest} more rows: see to_frame()</p>" if rest > 0 else ""
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>{more}"
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value belongs in a column of numbers: an int, a float or None, but no bool."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -137,17 +142,13 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{value:#.{digits}g}".rstrip(".")
 
 
-def cell(value: Any) -> str:
+def cell(value: Any, digits: int = 4) -> str:
     """Write a plain value for a table: four digits of a float, yes or no, a dash for None."""
     if value is None:
         return "\u2013"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return number(value) if isinstance(value, float) else str(value)
-
-
-def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    return number(value, digits) if isinstance(value, float) else str(value)
 
 
 def _is_plain(value: Any) -> bool:

@@ -16,7 +16,7 @@ import pytest
 from experiments import trials
 from wordsway import experiments as lab
 from wordsway import figures
-from wordsway.cli import lab_views, main
+from wordsway.cli import main
 from wordsway.experiments import Experiment, Verdict, executors
 from wordsway.experiments.store import DONE, FAILED
 
@@ -54,8 +54,7 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def call(*known: Experiment) -> None:
         found = {one.name: one for one in known}
-        for room in (figures, lab_views):
-            monkeypatch.setattr(room, "all_figures", lambda: found)
+        monkeypatch.setattr(figures, "all_figures", lambda: found)
 
     call(trials.experiment())
     return call

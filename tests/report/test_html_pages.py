@@ -3,18 +3,23 @@
 import base64
 import html
 import re
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from report.documents import Document, frames, visit
 from wordsway.experiments.experiment import Verdict
-from wordsway.experiments.texts import Profiled, plain
+from wordsway.experiments.study import TextStudy
+from wordsway.experiments.texts import Options
+from wordsway.memory import ResourceUsage
 from wordsway.models import load
 from wordsway.models.heat import Piece, heat_strip, pieces
+from wordsway.models.profile import TextProfile, WordScore
+from wordsway.models.swaps import Swap, Swaps
 from wordsway.report.pages import figures_page, picture, text_page
 
 HOSTILE = [
@@ -73,21 +78,18 @@ def _everywhere(text: str) -> dict[str, Any]:
     }
 
 
-def _text_page(word: str = "good", **changes: Any) -> str:
-    """The page of a made-up profile with one word in every place that shows text."""
-    row = {"tokens": 1, "radius": 0.9, "status": "converged", "model": word, "on": word}
-    rows = [
-        {"position": 0, "word": word, "sensitivity": 1.5, **row},
-        {"position": None, "word": "[SEP]", "sensitivity": 0.3, **row},
-    ]
+def _text_page(word: str = "good", swaps: bool = True, layers: tuple[float, ...] = (0.25, 1.0, 0.0)) -> str:
+    """The page of a made-up study with one word in every place that shows text."""
     read = load("minilm").read("x")
-    words = (read.scored[0], read.words[-1])
-    swap = SimpleNamespace(word=word, value=0.7, text=word)
-    parts: dict[str, Any] = {
-        "swaps": [SimpleNamespace(word=SimpleNamespace(position=0, text=word), swaps=[swap])],
-        "layers": [0.25, 1.0, 0.0],
-    }
-    return text_page(Profiled(read, words, rows), {word: word}, **(parts | changes))
+    cost = ResourceUsage()
+    scores = [
+        WordScore(replace(place, text=text), value, 0.9, None, True, torch.zeros(1, 1))
+        for place, text, value in ((read.scored[0], word, 1.5), (read.words[-1], "[SEP]", 0.3))
+    ]
+    profile = TextProfile(word, read, word, word, tuple(scores), None, cost)
+    swap = Swap(0, word, 0.7, None, word)
+    found = Swaps(word, read, scores[0].word, word, (swap,), 9, 9, None, cost)
+    return text_page(TextStudy(profile, (found,) if swaps else (), layers), Options())
 
 
 # Both pages
@@ -215,7 +217,7 @@ def test_the_page_of_a_text_has_its_numbers() -> None:
 
 
 def test_parts_of_a_text_that_were_not_measured_are_left_out() -> None:
-    content = _text_page(swaps=[], layers=[])
+    content = _text_page(swaps=False, layers=())
     assert not re.search('id="(replacements|layers)"', content)
 
 
@@ -245,7 +247,7 @@ def test_a_profile_shows_itself_in_a_notebook_and_on_a_page() -> None:
     shown = found._repr_html_()
     assert "".join(Document(shown).texts) == "[CLS] <b> good [SEP]"
     assert shown.count("title=") == 4
-    assert "minilm is most sensitive to" in text_page(plain(found), {})
+    assert "minilm is most sensitive to" in text_page(TextStudy(found, (), ()), Options())
 
 
 # In a browser

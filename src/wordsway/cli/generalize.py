@@ -1,47 +1,44 @@
-"""The command `generalize`: what training on a sentence teaches about the same sentence with one word changed."""
+"""The command `generalize`: what training on a sample implies for the same sample with one word changed."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
-Map = Annotated[
-    str, typer.Argument(metavar="MAP", help="rf, drf, qkv, raf, relu-raf, sigmoid-raf or linear-raf: see wordsway maps")
+from wordsway.cli.options import Dimension, Json, MapName, Radius, Trials, TrialSeed, Words
+from wordsway.cli.running import deliver, each_trial
+
+DATA = ("gaussian", "imdb")
+
+Samples = Annotated[int, typer.Option(metavar="N", help="training samples, at least 2, besides the new one")]
+Data = Annotated[
+    str,
+    typer.Option(metavar="|".join(DATA), help="random contexts with alternating labels, or film reviews with theirs"),
 ]
-N = Annotated[int, typer.Option("--n", metavar="N", help="words in a context")]
-D = Annotated[int, typer.Option("--d", metavar="D", help="dimension of a word")]
-Samples = Annotated[int, typer.Option(metavar="N", help="training samples, besides the new one")]
-Data = Annotated[str, typer.Option(metavar="gaussian|imdb", help="random contexts and labels, or film reviews")]
 Training = Annotated[
     str | None,
-    typer.Option(metavar="fine-tuned|re-trained", help="how the model learns the new sample; both if left out"),
+    typer.Option(metavar="fine-tuned|re-trained", help="how the model is trained on the new sample; default: both"),
 ]
 Loss = Annotated[
     str | None,
     typer.Option(
         metavar="alignment|error|swapped",
         help="what the changed word minimises: the alignment of the training (25), the error (16), or the other "
-        "training's alignment; the first two if left out",
+        "training's alignment; default: the first two",
     ),
 ]
 Penalty = Annotated[
-    list[float] | None, typer.Option(metavar="P", help="penalty on gamma; may be repeated; 0 if left out")
+    list[float] | None,
+    typer.Option(metavar="P", help="weight of gamma^2 in the loss, (147) to (149); may be repeated; default: 0"),
 ]
 Word = Annotated[int, typer.Option(metavar="K", help="position of the word that changes, from 0")]
-Radius = Annotated[float | None, typer.Option(metavar="R", help="how far the word may move; sqrt(d) if left out")]
-Trials = Annotated[int, typer.Option(metavar="T", help="simulations; number k = 0, 1, ... has seed S + k")]
-Seed = Annotated[int, typer.Option(metavar="S", help="decides samples, weights and search")]
-Json = Annotated[bool, typer.Option("--json", help="one JSON object a line, for each training, loss and penalty")]
 
 
 def generalize(
-    map_name: Map,
-    n: N,
-    d: D,
+    map_name: MapName,
+    n: Words,
+    d: Dimension,
     samples: Samples,
     data: Data = "gaussian",
     training: Training = None,
@@ -50,107 +47,58 @@ def generalize(
     word: Word = 0,
     radius: Radius = None,
     trials: Trials = 1,
-    seed: Seed = 0,
+    seed: TrialSeed = 0,
     as_json: Json = False,
 ) -> None:
     """Train on samples, then on one more, and change a word of it: does the model see that the label changed?"""
-    plan = _resolve(map_name, n, d, samples, data, training, loss, penalty or [0.0], word, radius, trials, seed)
-    if as_json:
-        for records in _run(plan):
-            for record in records:
-                print(json.dumps(record, allow_nan=False), flush=True)
-        return
-    from wordsway.cli.generalize_views import print_simulations
-
-    print_simulations(plan, _run(plan))
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What will be simulated; every field has been checked."""
-
-    map: Any
-    n: int
-    d: int
-    samples: int
-    data: str
-    trainings: tuple[str, ...]
-    losses: tuple[str, ...]
-    penalties: tuple[float, ...]
-    word: int
-    radius: float
-    trials: int
-    seed: int
-
-
-def _resolve(
-    map_name: str,
-    n: int,
-    d: int,
-    samples: int,
-    data: str,
-    training: str | None,
-    loss: str | None,
-    penalties: list[float],
-    word: int,
-    radius: float | None,
-    trials: int,
-    seed: int,
-) -> Plan:
-    """Check everything that was asked for, before anything is drawn."""
     from wordsway.checks import check_choice, check_radius, check_size, check_word
-    from wordsway.cli.plan import DRAWN, check_seeds
     from wordsway.errors import InputError
-    from wordsway.generalization import TRAININGS, Problem
+    from wordsway.generalization import TRAININGS, Problem, one_word_generalization
     from wordsway.maps.catalogue import map_named
+    from wordsway.report.measurements import print_simulations
 
     named = map_named(map_name)
     trainings = TRAININGS if training is None else (training,)
     losses = ("alignment", "error") if loss is None else (loss,)
-    for name, what in ((name, what) for name in trainings for what in losses):
-        for number in penalties:
-            Problem(name, what, number)  # checked when it is built
-    n, d = check_size(n, "n"), check_size(d, "d")
+    penalties = tuple(penalty or [0.0])
+    for problem in ((one, what, weight) for one in trainings for what in losses for weight in penalties):
+        Problem(*problem)  # raises where one of them is not known
+    check_size(n, "n"), check_size(d, "d")
     if check_size(samples, "samples") < 2:
         raise InputError(f"samples must be at least 2, one of each class, got {samples}")
-    check_choice("data", data, DRAWN)
+    check_choice("data", data, DATA)
     named.resolve(n, d)
-    count = check_size(trials, "trials")
-    first = check_seeds(seed, count)
-    place, reach = check_word(n, word), check_radius(radius, d)
-    return Plan(named, n, d, samples, data, trainings, losses, tuple(penalties), place, reach, count, first)
+    check_word(n, word)
+    reach = check_radius(radius, d)
 
-
-def _run(plan: Plan) -> Iterator[list[dict[str, Any]]]:
-    """The records of each simulation as it ends."""
-    from wordsway.generalization import one_word_generalization
-
-    for seed in range(plan.seed, plan.seed + plan.trials):
-        contexts, labels = _samples(plan, seed)
-        phi = plan.map.build(plan.n, plan.d, None, seed)
-        found = one_word_generalization(
-            phi,
+    def trial(number: int) -> list[dict[str, Any]]:
+        contexts, labels = _samples(data, samples + 1, n, d, number)
+        results = one_word_generalization(
+            named.build(n, d, None, number),
             contexts[:-1],
             labels[:-1],
             contexts[-1],
             float(labels[-1]),
-            plan.word,
-            losses=plan.losses,
-            penalties=plan.penalties,
-            trainings=plan.trainings,
-            radius=plan.radius,
-            seed=seed,
+            word,
+            losses=losses,
+            penalties=penalties,
+            trainings=trainings,
+            radius=reach,
+            seed=number,
         )
-        head = {"map": plan.map.name, "n": plan.n, "d": plan.d, "samples": plan.samples}
-        yield [{**head, **one.to_dict(), "seed": seed, "word": plan.word, "data": plan.data} for one in found]
+        head = {"map": named.name, "n": n, "d": d, "samples": samples}
+        return [{**head, **result.to_dict(), "seed": number, "word": word, "data": data} for result in results]
+
+    title = f"{named.name}, n={n} d={d}, N={samples}, {data}, word {word}, radius {reach:.4g}"
+    deliver(each_trial(trial, trials, seed), as_json, lambda rows: print_simulations(title, rows))
 
 
-def _samples(plan: Plan, seed: int) -> tuple[Any, Any]:
+def _samples(data: str, count: int, n: int, d: int, seed: int) -> tuple[Any, Any]:
     """Training samples and, last, the new one."""
-    if plan.data == "imdb":
+    if data == "imdb":
         from wordsway.models import review_contexts
 
-        return review_contexts(plan.samples + 1, plan.n, plan.d, seed)
+        return review_contexts(count, n, d, seed)
     from wordsway.contexts import gaussian_samples
 
-    return gaussian_samples(plan.samples + 1, plan.n, plan.d, seed)
+    return gaussian_samples(count, n, d, seed)

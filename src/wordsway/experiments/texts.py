@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 
+from wordsway.checks import check_choice, check_size
 from wordsway.errors import InputError, NumericalError
 from wordsway.experiments.experiment import Trial, canonical, canonical_record
 from wordsway.experiments.store import DONE, Row, Store, versions
 from wordsway.models.model import Model
-from wordsway.models.profile import SEARCH, STEPS, TextProfile
+from wordsway.models.outputs import output_named
+from wordsway.models.profile import MODES, SEARCH, STEPS, TextProfile
 from wordsway.models.words import Text, Word
+from wordsway.seeds import check_seed
 
 EXPERIMENT, VERSION = "text-profile", 2
 _SAMPLES = 256  # entries of each weight that tell two models apart
@@ -24,7 +28,7 @@ _SAMPLES = 256  # entries of each weight that tell two models apart
 
 @dataclass(frozen=True)
 class Options:
-    """How texts are measured; see `Model.profile`."""
+    """How texts are measured; see `Model.profile`. What does not depend on the model is checked here."""
 
     words: tuple[int | str, ...] | None = None
     on: str = "last"
@@ -35,6 +39,19 @@ class Options:
     cut: bool = False
     chat: bool = False
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("mode", self.mode, MODES)
+        if self.radius is not None and not (math.isfinite(self.radius) and self.radius > 0):
+            default = "leave it out for the norm of each word's own"
+            raise InputError(f"radius must be a number > 0, got {self.radius:g}: {default}")
+        check_size(self.steps, "steps")
+        check_seed(self.seed)
+
+    def checked(self, model: Model) -> Options:
+        """Return the options with the full name of the output, if the model has it and, with `chat`, a template."""
+        model.read("a", chat=self.chat)
+        return replace(self, on=output_named(self.on, model.layers, model.network, model.name).name)
 
     def measure(self, model: Model, text: str, progress: bool = False) -> TextProfile:
         """Measure one text."""

@@ -14,10 +14,12 @@ from markupsafe import Markup
 from wordsway.experiments.experiment import VERDICTS
 from wordsway.models.heat import heat_strip, pieces
 from wordsway.records import cell, html_table, number
-from wordsway.report.texts import change_kind, measured_on
+from wordsway.report.texts import change_kind, measured_on, radius_used
 
 if TYPE_CHECKING:
-    from wordsway.experiments.texts import Profiled
+    from wordsway.experiments.study import TextStudy
+    from wordsway.experiments.texts import Options
+    from wordsway.models.profile import TextProfile
     from wordsway.models.swaps import Swaps
 
 _LEAST = 0.55  # of a picture's own width: below that its text is too small to read, and it scrolls sideways
@@ -46,50 +48,44 @@ def picture(svg: str, kind: str) -> dict[str, Any]:
     return {"kind": kind, "source": source, "width": width, "height": height, "least": round(_LEAST * width)}
 
 
-def text_page(
-    profile: Profiled,
-    settings: Mapping[str, str],
-    swaps: Sequence[Swaps] = (),
-    layers: Sequence[float] = (),
-) -> str:
-    """Return the page about one text as HTML, to be written as UTF-8.
+def text_page(study: TextStudy, options: Options) -> str:
+    """Return the page about one text as HTML, to be written as UTF-8."""
+    profile = study.profile
+    rows = profile.records()
+    replaced = {found.word.position: found for found in study.swaps}
+    values = {
+        score.word.tokens: (score.value, _note(row, replaced.get(score.word.position)))
+        for score, row in zip(profile.scores, rows, strict=True)
+    }
+    template = _environment().get_template("text.html.j2")
+    return template.render(
+        rows=rows,
+        model=profile.model,
+        measured_on=measured_on(profile.on),
+        change_kind=change_kind(profile.on),
+        settings=_settings(profile, options),
+        strip=Markup(heat_strip(pieces(profile.text, values))),
+        swaps=study.swaps,
+        layers=study.layers,
+        top=max((row for row in rows if row["position"] is not None), key=lambda row: float(row["sensitivity"])),
+    )
 
-    Parameters
-    ----------
-    profile
-        The sensitivity of each word.
-    settings
-        Names and values that describe how it was measured.
-    swaps
-        Replacements of some words.
-    layers
-        How far the top word moves the hidden state of each layer, from the input of the first one.
-    """
-    rows = profile.records
-    replaced = {found.word.position: found for found in swaps}
-    strip = pieces(
-        profile.text,
-        {
-            word.tokens: (row["sensitivity"], _note(row, replaced.get(row["position"])))
-            for word, row in zip(profile.words, rows, strict=True)
-        },
-    )
-    top = max((row for row in rows if row["position"] is not None), key=lambda row: row["sensitivity"])
-    return (
-        _environment()
-        .get_template("text.html.j2")
-        .render(
-            rows=rows,
-            model=rows[0]["model"],
-            measured_on=measured_on(rows[0]["on"]),
-            change_kind=change_kind(rows[0]["on"]),
-            settings=settings,
-            strip=Markup(heat_strip(strip)),
-            swaps=swaps,
-            layers=layers,
-            top=top,
-        )
-    )
+
+def _settings(profile: TextProfile, options: Options) -> dict[str, Any]:
+    """Return names and values that describe how a text was measured."""
+    settings = {
+        "model": profile.model,
+        "measured on": profile.on,
+        "mode": options.mode,
+        "steps": options.steps,
+        "radius": radius_used(options),
+        "seed": options.seed,
+        "tokens": len(profile.text.ids),
+        "cut off": f"{profile.text.cut} tokens" if profile.text.cut else None,
+        "chat template": "yes" if options.chat else None,
+        "fast mode": None if profile.shortfall is None else f"{100 * profile.shortfall:.0f}% below the search",
+    }
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 @lru_cache(maxsize=1)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import os
 import shlex
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from wordsway.errors import InputError
 from wordsway.experiments.experiment import NAME, VERDICTS, Experiment, RunConfig, Verdict, overall
 from wordsway.experiments.results import FigureResult
 from wordsway.experiments.runner import sizes
 from wordsway.figures._style import render
+from wordsway.report.files import replace_file, table_as_csv
 from wordsway.report.pages import figures_page, picture
 
 STORE = "store.sqlite"
@@ -26,21 +22,6 @@ _PAGE = "index.html"
 # What a file has to hold to be the summary of a figure.
 _SUMMARY = {"name": str, "title": str, "about": str, "command": str, "facts": dict, "verdicts": list, "table": list}
 _COUNTS = ("asked", "finished", "problems")
-
-
-def check_folder(folder: str | os.PathLike[str], make: bool = True) -> Path:
-    """Return a folder for results, made if it does not exist unless told otherwise."""
-    path = Path(folder)
-    try:
-        if make:
-            path.mkdir(parents=True, exist_ok=True)
-        elif path.exists() and not path.is_dir():
-            raise FileExistsError
-    except (FileExistsError, NotADirectoryError):
-        raise InputError(f"the output must be a folder, got the file {path}: choose another") from None
-    except OSError as error:
-        raise InputError(f"the output folder {path} cannot be made ({error.strerror}): choose another") from error
-    return path
 
 
 def write_figure(found: FigureResult, folder: Path) -> list[Path]:
@@ -151,35 +132,3 @@ def _pictures(path: Path) -> list[dict[str, Any]]:
     if not (light.exists() and dark.exists()):
         return []
     return [picture(file.read_text(encoding="utf-8"), kind) for file, kind in ((light, "light"), (dark, "dark"))]
-
-
-def table_as_csv(table: Sequence[dict[str, Any]]) -> str:
-    """A table as CSV with a header: all columns that occur, in the order they first do."""
-    columns = list(dict.fromkeys(name for row in table for name in row))
-    if not columns:
-        return ""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table)
-    return stream.getvalue()
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: into a neighbour first, which then takes its name."""
-    try:
-        if path.exists() and not path.is_file():
-            path.write_bytes(content)  # a pipe or a device: it must not be replaced
-            return
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
-            temporary = Path(stream.name)
-            try:
-                stream.write(content)
-                stream.close()
-                temporary.chmod(0o644)
-                temporary.replace(path)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
-                raise
-    except OSError as error:
-        raise InputError(f"cannot write {path} ({error.strerror}): make room or choose another folder") from error

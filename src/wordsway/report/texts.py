@@ -1,6 +1,20 @@
-"""Words for what was measured on a text."""
+"""Terminal views of texts: the words with their strength, a bar for each, and replacements."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from wordsway.models.heat import Piece, pieces
+from wordsway.records import number
+from wordsway.report.terminal import NOTE, Bar, Columns, Row, console, table, visible
+
+if TYPE_CHECKING:
+    from wordsway.experiments.texts import Options, Profiled
+    from wordsway.models.swaps import Swaps
 
 _ON = {
     "last": "the last hidden state of all tokens",
@@ -8,6 +22,9 @@ _ON = {
     "next": "the distribution of the next token",
     "class": "the distribution over the classes",
 }
+_WORD = 24  # columns of a word
+_LEVELS = "▁▂▃▄▅▆▇█"
+_PALE, _STRONG = (255, 243, 230), (240, 125, 50)  # behind black letters
 
 
 def measured_on(on: str) -> str:
@@ -18,3 +35,122 @@ def measured_on(on: str) -> str:
 def change_kind(on: str) -> str:
     """Describe how a change is measured."""
     return "total variation of the distributions" if on in ("next", "class") else "relative change"
+
+
+def radius_used(options: Options) -> str:
+    """Describe the ball that embeddings move in."""
+    return "each word's own norm" if options.radius is None else f"{options.radius:g}"
+
+
+def print_profile(profile: Profiled, options: Options, model: str) -> None:
+    """Print the profile of one text: title, strip, table, and the word that moves the model most."""
+    out = console()
+    print_title(options, model)
+    if profile.text.cut:
+        out.print(f"the last {profile.text.cut} tokens of the text were cut off", style="yellow")
+    out.print()
+    _print_words(out, profile)
+    stopped = sum(row["status"] != "converged" for row in profile.records)
+    if stopped and options.mode == "search":
+        count = f"{stopped} of {len(profile.records)}"
+        out.print(f"{count} searches stopped at the step limit: more --steps may find more", style=NOTE)
+    kind = change_kind(profile.records[0]["on"])
+    out.print(f"sensitivity: {kind} at the perturbation that was found, a lower bound with a witness", style=NOTE)
+
+
+def print_profile_of_many(index: int, line: int, profile: Profiled) -> None:
+    """Print the profile of one text of a file."""
+    out = console()
+    out.print()
+    out.print(Text.assemble((f"text {index}", "bold cyan"), f" (line {line})"))
+    _print_words(out, profile)
+
+
+def print_total(measured: int, stored: int, refused: int) -> None:
+    """Print how many texts of a file were measured."""
+    rest = f", not measurable {refused}" if refused else ""
+    console().print(f"\ntexts: measured {measured}, stored before {stored}{rest}", style="bold")
+
+
+def print_title(options: Options, model: str) -> None:
+    """Print what is measured, on what, and how."""
+    frame = ", in the chat template" if options.chat else ""
+    title = f"{model}{frame}, measured on {measured_on(options.on)}; {options.mode}, radius {radius_used(options)}"
+    console().print(Text(title, "bold"))
+
+
+def print_swaps(found: Swaps) -> None:
+    """Print the replacements of a word, the best first."""
+    out = console()
+    where = f'word {found.word.position} "{visible(found.word.text)}" replaced'
+    out.print(Text(f"{found.model}, {where}; measured on {measured_on(found.on)}", "bold"))
+    out.print()
+    rows = [{"rank": rank, "word": swap.word, "value": swap.value} for rank, swap in enumerate(found.swaps, 1)]
+    top = found.swaps[0].value
+    columns: Columns = {"rank": "rank", "word": "word", "": lambda row: Bar(row["value"], top), "sensitivity": "value"}
+    out.print(table(rows, columns))
+    out.print()
+    out.print(Text(visible(" ".join(found.swaps[0].text.split())), "bold"))
+    if found.exhaustive:
+        out.print(f"all {found.candidates} candidates were tried: the first is the best")
+    else:
+        out.print(f"{found.checked} of {found.candidates} candidates were tried, those that rank first")
+    if found.shortfall is not None:
+        out.print(f"the best by ranking is {100 * found.shortfall:.1f}% below the best of all")
+    out.print(f"sensitivity: {change_kind(found.on)}, exact for each replacement", style=NOTE)
+
+
+def strip(made: Sequence[Piece], colours: bool, ascii_only: bool = False) -> Text:
+    """Return the words on a background that is stronger the further a word moves the model.
+
+    Without colours, a column after each word shows its value, or a number from 1 to 8 in ASCII.
+    """
+    text = Text()
+    for place, piece in enumerate(made):
+        if piece.apart and place:
+            text.append(" ")
+        word = visible(piece.text)
+        if piece.share is None:
+            text.append(word, NOTE if piece.special else "")
+        elif colours:
+            mixed = (round(a + (b - a) * piece.strength) for a, b in zip(_PALE, _STRONG, strict=True))
+            text.append(word, "black on rgb({},{},{})".format(*mixed))
+        else:
+            level = min(int(8 * piece.strength), 7)
+            text.append(word + (f"({level + 1})" if ascii_only else _LEVELS[level]))
+    return text
+
+
+def _print_words(out: Console, profile: Profiled) -> None:
+    rows = profile.records
+    values = {word.tokens: (row["sensitivity"], "") for word, row in zip(profile.words, rows, strict=True)}
+    colours = out.color_system is not None and not out.no_color
+    out.print(strip(pieces(profile.text, values), colours, out.options.ascii_only))
+    out.print()
+    best = max(rows, key=lambda row: float(row["sensitivity"]))
+    columns: Columns = {
+        "position": "position",
+        "word": _short,
+        "tokens": "tokens",
+        "": lambda row: Bar(row["sensitivity"], best["sensitivity"]),
+        "sensitivity": "sensitivity",
+    }
+    out.print(table(rows, columns, bold=lambda row: row is best))
+    out.print()
+    place = "special token" if best["position"] is None else f"word {best['position']}"
+    value, radius = number(best["sensitivity"]), number(best["radius"])
+    out.print(
+        Text(
+            f'{best["model"]} is most sensitive to {place} "{visible(best["word"])}": {value} within radius {radius}',
+            "bold",
+        )
+    )
+    if profile.shortfall is not None:
+        short = f"fast mode: {100 * profile.shortfall:.0f}% below what the search finds for this word"
+        out.print(short, style="yellow")
+
+
+def _short(row: Row) -> Text:
+    word = Text(visible(row["word"]))
+    word.truncate(_WORD, overflow="ellipsis")
+    return word

@@ -1,8 +1,6 @@
-"""The report: what a figure says of stored trials, the files it is written to, and the page of all of them."""
+"""Results of figures: verdicts on stored trials, the files of a figure, and the page of all of them."""
 
-import csv
 import html
-import io
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,12 +16,7 @@ from wordsway.experiments.experiment import Experiment, RunConfig, Verdict
 from wordsway.experiments.results import FigureResult, figure_result
 from wordsway.experiments.store import DIED, FAILED, Store
 from wordsway.report import results as report
-from wordsway.report.results import (
-    command,
-    table_as_csv,
-    write_figure,
-    write_page,
-)
+from wordsway.report.results import command, write_figure, write_page
 
 SVG = '<svg width="90pt" height="60pt" xmlns="http://www.w3.org/2000/svg"><!-- {} --></svg>'
 
@@ -58,14 +51,21 @@ def fill(store: Store, *experiments: Experiment, config: RunConfig | None = None
             store.add(row(asked, value=float(json.loads(asked.parameters)["n"])))
 
 
+def _write(store: Store, folder: Path, *experiments: Experiment, config: RunConfig | None = None) -> Document:
+    """Write figures and the page, and read the page."""
+    for one in experiments:
+        write_figure(figure_result(one, config or RunConfig(), store), folder)
+    return Document(write_page(folder).read_text(encoding="utf-8"))
+
+
 def _summary(folder: Path, name: str) -> Any:
     return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
 
 
-# Answers
+# Verdicts
 
 
-def test_an_answer_counts_what_is_finished_missing_and_failed(store: Store) -> None:
+def test_finished_missing_and_failed_trials_are_counted(store: Store) -> None:
     one = experiment()
     nothing = figure_result(one, RunConfig(), store)
     assert (nothing.planned, nothing.finished, nothing.problems, nothing.table, nothing.holds) == (4, 0, 0, [], None)
@@ -83,7 +83,7 @@ def test_an_answer_counts_what_is_finished_missing_and_failed(store: Store) -> N
     assert found.holds is True
 
 
-def test_an_answer_counts_the_trials_of_needed_figures_too(store: Store) -> None:
+def test_trials_of_needed_figures_are_counted_too(store: Store) -> None:
     base = experiment("base")
     top = experiment("top", needs=(base,))
     store.add(row(trial(0, "base", n=1), FAILED))
@@ -103,14 +103,14 @@ def test_an_answer_counts_the_trials_of_needed_figures_too(store: Store) -> None
     ("holds", "expected"),
     [((), None), ((True, True), True), ((True, None), None), ((None, False), False), ((True, False), False)],
 )
-def test_one_failure_decides_and_one_doubt_leaves_it_open(
+def test_one_failure_decides_and_one_unclear_claim_leaves_it_open(
     holds: tuple[bool | None, ...], expected: bool | None
 ) -> None:
     verdicts = [Verdict("c", "m", one) for one in holds]
     assert FigureResult(experiment(), RunConfig(), [], verdicts, 0, 0, 0).holds is expected
 
 
-def test_verdicts_of_an_answer_are_those_of_its_table(store: Store) -> None:
+def test_verdicts_follow_the_configuration(store: Store) -> None:
     """Nothing is remembered: another configuration gives another result from the same store."""
     one = experiment(claims=lambda table: [above("c", table, 1.5, "value")])
     fill(store, one)
@@ -163,12 +163,11 @@ def test_the_summary_of_a_figure(store: Store, folder: Path) -> None:
 
 
 def test_a_figure_without_trials_has_no_picture(store: Store, folder: Path) -> None:
-    paths = write_figure(figure_result(experiment(), RunConfig(), store), folder)
-    assert [path.name for path in paths] == ["one.csv", "one.json"]
+    document = _write(store, folder, experiment())
+    assert sorted(path.name for path in folder.iterdir()) == ["index.html", "one.csv", "one.json"]
     assert (folder / "one.csv").read_bytes() == b""
-    text = write_page(folder).read_text(encoding="utf-8")
-    assert "4 of 4 trials are missing" in text
-    assert Document(text).all("img") == []
+    assert " 4 of 4 trials are missing" in document.texts
+    assert document.all("img") == []
 
 
 def test_the_command_of_a_figure() -> None:
@@ -183,16 +182,6 @@ def test_the_command_of_a_figure() -> None:
         "wordsway reproduce one --scale paper --model org/model --trials 4 --seed 9"
     )
     assert command(other, RunConfig(model="my models/a;b")).endswith("--model 'my models/a;b'")
-
-
-@pytest.mark.parametrize("name", ["ü, \"a\"\n'b'", "plain", "", None, True, 0.1])
-def test_tables_as_csv(name: Any) -> None:
-    rows = [{"a": name, "b": 1}, {"c": 2.5, "a": name}]
-    text = table_as_csv(rows)
-    value = "" if name is None else str(name)
-    expected = [{"a": value, "b": "1", "c": ""}, {"a": value, "b": "", "c": "2.5"}]
-    assert list(csv.DictReader(io.StringIO(text, newline=""))) == expected
-    assert table_as_csv([]) == ""
 
 
 # The page
@@ -226,11 +215,9 @@ def test_the_page_has_every_figure_in_the_order_asked_for(store: Store, folder: 
 def test_missing_and_failed_trials_are_noted(store: Store, folder: Path) -> None:
     store.add(row(trial(0, n=1)))
     store.add(row(trial(1, n=1), FAILED))
-    write_figure(figure_result(experiment(), RunConfig(), store), folder)
-    assert "3 of 4 trials are missing; 1 of them failed" in write_page(folder).read_text(encoding="utf-8")
+    assert " 3 of 4 trials are missing; 1 of them failed" in _write(store, folder, experiment()).texts
     fill(store, experiment())
-    write_figure(figure_result(experiment(), RunConfig(), store), folder)
-    assert "<strong>Note:</strong>" not in write_page(folder).read_text(encoding="utf-8")
+    assert "Note:" not in _write(store, folder, experiment()).texts
 
 
 @pytest.mark.usefixtures("quick")
@@ -254,9 +241,8 @@ def test_texts_with_special_characters(store: Store, folder: Path) -> None:
 @pytest.mark.usefixtures("quick")
 def test_older_pictures_are_not_offered_for_a_figure_without_trials(store: Store, folder: Path) -> None:
     fill(store, experiment())
-    write_figure(figure_result(experiment(), RunConfig(), store), folder)
-    write_figure(figure_result(experiment(version=2), RunConfig(), store), folder)
-    document = Document(write_page(folder).read_text(encoding="utf-8"))
+    _write(store, folder, experiment())
+    document = _write(store, folder, experiment(version=2))
     assert document.all("img") == []
     assert [value for value in document.values("href") if value[0] == "."] == ["./one.csv"]
 
@@ -264,7 +250,7 @@ def test_older_pictures_are_not_offered_for_a_figure_without_trials(store: Store
 @pytest.mark.usefixtures("quick")
 def test_a_missing_picture_leaves_the_rest(store: Store, folder: Path) -> None:
     fill(store, experiment())
-    write_figure(figure_result(experiment(), RunConfig(), store), folder)
+    _write(store, folder, experiment())
     (folder / "one-dark.svg").unlink()
     document = Document(write_page(folder).read_text(encoding="utf-8"))
     assert document.all("img") == []
@@ -295,7 +281,7 @@ def _broken(summary: dict[str, Any]) -> dict[str, str]:
 @pytest.mark.usefixtures("quick")
 def test_other_and_broken_files_in_the_folder_are_ignored(store: Store, folder: Path) -> None:
     fill(store, experiment())
-    write_figure(figure_result(experiment(), RunConfig(), store), folder)
+    _write(store, folder, experiment())
     for name, content in _broken(_summary(folder, "one")).items():
         (folder / f"{name}.json").write_text(content)
         document = Document(write_page(folder).read_text(encoding="utf-8"))

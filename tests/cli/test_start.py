@@ -1,4 +1,4 @@
-"""How the command line starts and stops: nothing heavy for help, nothing drawn while planning, a reader that leaves."""
+"""How the command line starts and ends: nothing heavy for help, a closed pipe, a full disk, other encodings."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from wordsway import __version__
-from wordsway.cli import main, plan
+from wordsway.cli import main
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -18,13 +18,13 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"wordsway {__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["measure", "--help"], ["maps", "-h"], ["--version"]])
-def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+@pytest.mark.parametrize("command", ["--help", "measure --help", "text -h", "results show -h", "--version"])
+def test_help_imports_nothing_heavy(command: str) -> None:
     program = f"""
 import sys
 from wordsway.cli import main
 try:
-    main({arguments})
+    main({command.split()})
 except SystemExit as ended:
     heavy = sorted({{"torch", "numpy", "scipy", "matplotlib", "transformers"}} & set(sys.modules))
     print(heavy, ended.code, file=sys.stderr)
@@ -32,15 +32,6 @@ except SystemExit as ended:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == "[] 0\n"
     assert "wordsway" in done.stdout
-
-
-def test_the_plan_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: object) -> None:
-        raise AssertionError("drawn while planning")
-
-    monkeypatch.setattr(plan, "gaussian_context", refuse)
-    made = plan.resolve(plan.Request("raf", 10**9, 10**9))
-    assert (made.n, made.d, made.word, made.ceiling) == (10**9, 10**9, 0, "quick")
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
@@ -70,7 +61,7 @@ def test_a_full_disk_is_one_line() -> None:
             [sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert done.returncode == 1
-    assert done.stderr == "wordsway: cannot go on: No space left on device\n"
+    assert done.stderr == "wordsway: cannot continue: No space left on device\n"
 
 
 def test_a_file_that_cannot_be_reached_is_named(
@@ -79,11 +70,11 @@ def test_a_file_that_cannot_be_reached_is_named(
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied", "a-file")
 
-    monkeypatch.setattr("wordsway.cli.views.print_maps", refuse)
+    monkeypatch.setattr("wordsway.report.measurements.print_maps", refuse)
     with pytest.raises(SystemExit) as ended:
         main(["maps"])
     assert ended.value.code == 1
-    assert capsys.readouterr().err == "wordsway: cannot go on: Permission denied (a-file)\n"
+    assert capsys.readouterr().err == "wordsway: cannot continue: Permission denied (a-file)\n"
 
 
 def test_the_package_runs_as_a_module() -> None:

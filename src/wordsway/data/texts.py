@@ -1,4 +1,4 @@
-"""Many texts from one file: a text a line, or a column of CSV or JSON lines."""
+"""Texts from a file: one per line, or a column of CSV or JSON lines."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SHOWN = 20  # columns that a message lists
 
 @dataclass(frozen=True)
 class Line:
-    """A text, and the line of the file that it starts in, from 1."""
+    """A text, and the number of the line where it starts, from 1."""
 
     number: int
     text: str
 
 
 def read_texts(path: str, column: str) -> list[Line]:
-    """All texts of a file, checked; blank lines of .txt and .jsonl are skipped.
+    """Return all texts of a file; blank lines of .txt and .jsonl are skipped.
 
     Parameters
     ----------
@@ -35,18 +35,18 @@ def read_texts(path: str, column: str) -> list[Line]:
     kinds = {".txt": _plain, ".csv": _csv, ".jsonl": _json_lines}
     read = kinds.get(Path(path).suffix.lower())
     if read is None:
-        raise InputError(f"--input must end in {', '.join(kinds)}, got {path}: rename or convert it")
-    found = list(read(_decoded(path), path, column))
-    if not found:
-        raise InputError(f"{path} must hold a text at least, got none: write one a line")
-    return found
+        raise InputError(f"a file of texts must end in {', '.join(kinds)}, got {path}: rename or convert it")
+    texts = list(read(_decoded(path), path, column))
+    if not texts:
+        raise InputError(f"{path} must hold at least one text, got none: write one per line")
+    return texts
 
 
 def _decoded(path: str) -> str:
     try:
         content = Path(path).read_bytes()
     except OSError as error:
-        raise InputError(f"--input must be a file that can be read, got {path} ({error.strerror}): check it") from error
+        raise InputError(f"cannot read texts from {path} ({error.strerror}): check the path") from error
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -56,7 +56,7 @@ def _decoded(path: str) -> str:
 
 
 def _lines(content: str) -> Iterator[tuple[int, str]]:
-    """Lines that are not blank, with their numbers."""
+    """Return the lines that are not blank, with their numbers."""
     for number, line in enumerate(content.split("\n"), 1):
         if line.strip():
             yield number, line.strip()
@@ -76,29 +76,29 @@ def _csv(content: str, path: str, column: str) -> Iterator[Line]:
             yield Line(start, row[column] or "")
             start = reader.line_num + 1
     except csv.Error as error:
-        raise InputError(f"{path} must be CSV, got {error} in line {reader.line_num}: mend it") from error
+        raise InputError(f"{path} must be CSV, got {error} in line {reader.line_num}: correct it") from error
 
 
 def _json_lines(content: str, path: str, column: str) -> Iterator[Line]:
     for number, line in _lines(content):
         where = f"line {number} of {path}"
         try:
-            found = json.loads(line)
+            row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{where} must be a JSON object, got {str(error)[:80]}: mend it") from error
-        if not isinstance(found, dict):
-            raise InputError(f"{where} must be a JSON object, got a {type(found).__name__}: write one object a line")
-        _check_column(column, found, where)
-        if not isinstance(found[column], str):
-            raise InputError(f"{column} in {where} must be a string, got a {type(found[column]).__name__}: mend it")
-        yield Line(number, found[column])
+            raise InputError(f"{where} must be a JSON object, got {str(error)[:80]}: correct it") from error
+        if not isinstance(row, dict):
+            raise InputError(f"{where} must be a JSON object, got {type(row).__name__}: write one object per line")
+        _check_column(column, row, where)
+        if not isinstance(row[column], str):
+            raise InputError(f"{column} in {where} must be a string, got {type(row[column]).__name__}: correct it")
+        yield Line(number, row[column])
 
 
-def _check_column(column: str, there: Iterable[str], where: str) -> None:
-    known = list(there)
+def _check_column(column: str, columns: Iterable[str], where: str) -> None:
+    known = list(columns)
     if column not in known:
         listed = ", ".join(known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "") or "none"
         raise InputError(
             f"{where} must have the column {column!r}{nearest(column, known)}, got the columns {listed}: "
-            "name one with --column"
+            "choose one of them as the column"
         )

@@ -1,4 +1,4 @@
-"""Whatever is typed or written into a file: an answer or one clear line, never a traceback."""
+"""Any input, typed or in a file: a result or one line of error, never a traceback."""
 
 import contextlib
 import io
@@ -15,27 +15,14 @@ from hypothesis import strategies as st
 from wordsway.cli import app, main
 
 FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-ODD = ["", " ", "-", "--", "-1", "0", "1", "2", "1.5", "nan", "inf", "-inf", "1e999", "9" * 40, "all", "none", "\u0663"]
-ODD += [
-    "\U0001f642",
-    "a\nb",
-    "../..",
-    "/dev/null",
-    "x.npy",
-    "x.csv",
-    "%s",
-    "{}",
-    "'",
-    '"',
-    "<b>",
-    "\u202e",
-    "True",
-    "null",
-    "[]",
-    "0x10",
-    "1,2",
+# fmt: off
+ODD = [
+    "", " ", "-", "--", "-1", "0", "1", "2", "1.5", "nan", "inf", "-inf", "1e999", "9" * 40, "all", "none", "\u0663",
+    "\U0001f642", "a\nb", "../..", "/dev/null", "x.npy", "x.csv", "%s", "{}", "'", '"', "<b>", "\u202e", "True", "null",
+    "[]", "0x10", "1,2",
 ]
-BYTES = st.text(max_size=200).map(lambda text: text.encode(errors="replace"))
+# fmt: on
+BYTES = st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda text: text.encode(errors="replace")))
 VALUES = st.one_of(st.sampled_from(ODD), st.text(max_size=8))
 SMALL = {
     "measure": ["raf", "--n", "2", "--d", "2"],
@@ -46,7 +33,7 @@ SMALL = {
     "maps": [],
     "text": ["one word", "--model", "nowhere"],
     "swaps": ["one word", "--model", "nowhere"],
-    "hear": ["--model", "nowhere"],
+    "length": ["--model", "nowhere"],
     "models": [],
     "reproduce": ["--dry-run"],
     "figures": [],
@@ -56,7 +43,7 @@ SMALL = {
 
 
 def _options() -> dict[str, list[str]]:
-    """The long options of each command, without those that ask for help."""
+    """The long options of each command, without --help."""
     group = typer.main.get_command(app)
     commands = dict(group.commands)  # type: ignore[attr-defined]
     commands |= {f"results {name}": one for name, one in commands.pop("results").commands.items()}
@@ -119,16 +106,20 @@ def test_odd_values_of_options(name: str, data: st.DataObject) -> None:
 @FEW
 @given(words=st.lists(st.one_of(st.sampled_from([*SMALL, "result", "measur", "--version"]), VALUES), max_size=4))
 def test_odd_commands(words: list[str]) -> None:
-    if words and words[0] in {"reproduce", "hear", "lipschitz", "text", "swaps"}:  # with nothing else they do real work
+    if words and words[0] in {
+        "reproduce",
+        "length",
+        "lipschitz",
+        "text",
+        "swaps",
+    }:  # with nothing else they do real work
         words = ["--help", *words]
     _run(words)
 
 
 @pytest.mark.parametrize("ending", ["txt", "csv", "jsonl"])
 @FEW
-@given(
-    content=st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda text: text.encode(errors="replace")))
-)
+@given(content=BYTES)
 @pytest.mark.usefixtures("elsewhere")
 def test_odd_files_of_texts(ending: str, content: bytes) -> None:
     folder = Path(tempfile.mkdtemp())

@@ -1,0 +1,194 @@
+"""The command `measure`: word sensitivity of a map, between a witness and an upper bound."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from wordsway.cli.options import Json, MapName, Radius, Trials, TrialSeed
+from wordsway.cli.running import deliver, each_trial
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+DRAWN = ("gaussian", "imdb")
+CEILINGS = ("simple", "quick", "tight", "none")
+DTYPES = ("float64", "float32")
+
+N = Annotated[int | None, typer.Option("--n", metavar="N", help="words in a context; default: that of the file")]
+D = Annotated[int | None, typer.Option("--d", metavar="D", help="dimension of a word; default: that of the file")]
+Data = Annotated[
+    str,
+    typer.Option(
+        metavar="gaussian|imdb|FILE.npy",
+        help="random contexts; film reviews as an encoder embeds them (word 0 is [CLS]); or a file of floats of shape "
+        "(n, d) or (count, n, d), of which a trial uses context seed mod count. Rows are rescaled to norm sqrt(d)",
+    ),
+]
+Word = Annotated[str, typer.Option(metavar="K|all", help="position of the word that moves, from 0, or each in turn")]
+Depth = Annotated[int | None, typer.Option(metavar="L", help="layers of drf; default: 2")]
+Width = Annotated[
+    int | None,
+    typer.Option(metavar="K", help="features of rf and drf, default: n d; rows of qkv's weights, default: d"),
+]
+Activation = Annotated[str | None, typer.Option(metavar="NAME", help="activation of rf and drf; default: relu")]
+Ceiling = Annotated[str, typer.Option(metavar="|".join(CEILINGS), help="upper bound: from cheap to tight, or none")]
+Dtype = Annotated[
+    str | None, typer.Option(metavar="|".join(DTYPES), help="precision; default: that of the file, or float64")
+]
+
+
+def measure(
+    map_name: MapName,
+    n: N = None,
+    d: D = None,
+    data: Data = "gaussian",
+    word: Word = "0",
+    depth: Depth = None,
+    width: Width = None,
+    activation: Activation = None,
+    radius: Radius = None,
+    trials: Trials = 1,
+    seed: TrialSeed = 0,
+    ceiling: Ceiling = "quick",
+    dtype: Dtype = None,
+    as_json: Json = False,
+) -> None:
+    """Measure the word sensitivity of a map: a lower bound with a witness, and an upper bound."""
+    from wordsway.checks import check_choice, check_radius, check_word
+    from wordsway.maps.catalogue import MapOptions, map_named
+    from wordsway.report.measurements import print_trials
+
+    named = map_named(map_name)
+    if data in DRAWN and (n is None or d is None):
+        raise typer.BadParameter(f"--n and --d must be given with --data {data}: only a file has its own sizes")
+    position = None if word == "all" else _position(word)
+    bound = check_choice("ceiling", ceiling, CEILINGS)
+    contexts = Contexts(data, n, d, dtype)
+    options = named.resolve(contexts.n, contexts.d, MapOptions(depth, width, activation))
+    if position is not None:
+        check_word(contexts.n, position)
+    reach = check_radius(radius, contexts.d)
+    if (count := contexts.count) is not None and trials > count:
+        note = f"{data} holds {count} of them, so they are used again, with new weights"
+        print(f"wordsway: {trials} trials need more contexts than there are: {note}", file=sys.stderr)
+
+    def trial(number: int) -> list[dict[str, Any]]:
+        """Draw the weights, search and bound; drawing or reading the context does not count in the seconds."""
+        from wordsway.memory import ResourceUsage
+        from wordsway.sensitivity import response_sensitivity, sensitivity_profile
+
+        context = contexts.at(number)
+        work: dict[str, Any] = {"ceiling": None if bound == "none" else bound, "seed": number}
+        with ResourceUsage() as usage:
+            if position is None:
+                phi = named.build(contexts.n, contexts.d, options, number, contexts.dtype)
+                profile = sensitivity_profile(phi, context, radius=reach, progress=sys.stderr.isatty(), **work)
+                found = [profile.at(place) for place in range(contexts.n)]
+            else:
+                response = named.respond(context, position, options, number)
+                found = [response_sensitivity(response, position, reach, **work)]
+        return [
+            {
+                "map": named.name,
+                "n": contexts.n,
+                "d": contexts.d,
+                "word": sensitivity.word,
+                "seed": number,
+                "sensitivity": sensitivity.value,
+                "ceiling": sensitivity.ceiling,
+                "seconds": round(usage.seconds, 6),
+                "peak_mb": round(usage.peak_mb, 3),
+                "dtype": sensitivity.cost.dtype,
+                "status": sensitivity.status,
+                "radius": sensitivity.radius,
+                "data": data,
+                "ceiling_kind": sensitivity.ceiling_kind,
+                "failure": sensitivity.failure,
+                **options.given(),
+                **({} if contexts.count is None else {"context": number % contexts.count}),
+            }
+            for sensitivity in found
+        ]
+
+    given = "".join(f" {name}={value}" for name, value in options.given().items())
+    moved = "all words" if position is None else f"word {position}"
+    title = f"{named.name}{given}, n={contexts.n} d={contexts.d}, {data}, {moved}, radius {reach:.4g}"
+    deliver(
+        each_trial(trial, trials, seed),
+        as_json,
+        lambda rows: print_trials(title, rows, every_word=position is None),
+    )
+
+
+class Contexts:
+    """The contexts of the trials: drawn for each seed, or those of a file, which has its own sizes and dtype."""
+
+    def __init__(self, data: str, n: int | None, d: int | None, dtype: str | None) -> None:
+        import torch
+
+        from wordsway.checks import check_choice, check_size
+        from wordsway.contexts import load_contexts, normalize
+        from wordsway.errors import InputError
+
+        asked = None if dtype is None else getattr(torch, check_choice("dtype", dtype, DTYPES))
+        self.data = data
+        self.stored: Tensor | None = None
+        self.dtype: torch.dtype = asked or torch.float64
+        if not _is_file(data):
+            self.n, self.d = check_size(n or 0, "n"), check_size(d or 0, "d")
+            return
+        stored = load_contexts(data)
+        for number, context in enumerate(stored):
+            try:
+                context.copy_(normalize(context))  # before any conversion, so that nothing overflows
+            except InputError as error:
+                raise InputError(f"cannot use context {number} of {data}: {error}") from error
+        self.stored = stored if asked is None else stored.to(asked)
+        self.dtype = self.stored.dtype
+        _, self.n, self.d = stored.shape
+        for name, given, own in (("n", n, self.n), ("d", d, self.d)):
+            if given is not None and given != own:
+                raise InputError(f"{name} must be that of {data}, {own}, got {given}: leave --{name} out")
+
+    @property
+    def count(self) -> int | None:
+        """The number of contexts of a file."""
+        return None if self.stored is None else len(self.stored)
+
+    def at(self, seed: int) -> Tensor:
+        """The context (n, d) of the trial with that seed."""
+        if self.stored is not None:
+            return self.stored[seed % len(self.stored)]
+        if self.data == "imdb":
+            from wordsway.models import review_contexts
+
+            return review_contexts(1, self.n, self.d, seed, self.dtype)[0][0]
+        from wordsway.contexts import gaussian_context
+
+        return gaussian_context(self.n, self.d, seed, self.dtype)
+
+
+def _position(word: str) -> int:
+    from wordsway.errors import InputError
+
+    try:
+        return int(word)
+    except ValueError:
+        raise InputError(f"word must be a position counted from 0, or all, got {word!r}") from None
+
+
+def _is_file(data: str) -> bool:
+    """Whether the data are a file; a name that is neither drawn nor looks like a path is a typing error."""
+    import os
+
+    from wordsway.errors import InputError, nearest
+
+    if data in DRAWN:
+        return False
+    if data.endswith(".npy") or os.sep in data or os.path.exists(data):
+        return True
+    raise InputError(f"data must be gaussian, imdb or the path of a .npy file, got {data!r}{nearest(data, DRAWN)}")

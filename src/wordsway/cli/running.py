@@ -1,0 +1,80 @@
+"""Running a command: trials one after another, results as they arrive, and one line when it is interrupted."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ParamSpec
+
+import typer
+
+P = ParamSpec("P")
+
+
+def interruptible(command: Callable[P, None]) -> Callable[P, None]:
+    """End a command in one line when it is interrupted from the keyboard."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except KeyboardInterrupt as interrupt:
+            print("wordsway:", interrupt if interrupt.args else "interrupted", file=sys.stderr)
+            raise typer.Exit(130) from None
+
+    return run
+
+
+def trial_seeds(trials: int, seed: int) -> range:
+    """Return the seeds of so many trials, checked: trial k has seed + k."""
+    from wordsway.checks import check_size
+    from wordsway.errors import InputError
+    from wordsway.seeds import check_seed
+
+    count, first = check_size(trials, "trials"), check_seed(seed)
+    if first + count > 2**63:
+        raise InputError(f"seed + trials must be at most 2^63, got {seed} + {trials}: choose a smaller seed")
+    return range(first, first + count)
+
+
+def each_trial(trial: Callable[[int], list[dict[str, Any]]], trials: int, seed: int) -> Iterator[list[dict[str, Any]]]:
+    """Return the rows of each trial as it ends; on a terminal, a bar on stderr counts the trials."""
+    return _run(trial, trial_seeds(trials, seed))
+
+
+def _run(trial: Callable[[int], list[dict[str, Any]]], seeds: range) -> Iterator[list[dict[str, Any]]]:
+    from tqdm import tqdm
+
+    with tqdm(total=len(seeds), desc="trials", unit="trial", leave=False, disable=None) as bar:
+        for seed in seeds:
+            rows = trial(seed)
+            bar.clear()  # the caller may print on the same terminal
+            yield rows
+            bar.update()
+
+
+def deliver(
+    results: Iterable[list[dict[str, Any]]], as_json: bool, show: Callable[[list[dict[str, Any]]], None]
+) -> None:
+    """Print each row as JSON as soon as it arrives, or show all rows at the end.
+
+    An error or an interrupt loses none of the rows that have arrived.
+    """
+    finished: list[dict[str, Any]] = []
+    try:
+        for rows in results:
+            if as_json:
+                print_json(rows)
+            else:
+                finished += rows
+    finally:
+        if finished:
+            show(finished)
+
+
+def print_json(rows: Iterable[dict[str, Any]]) -> None:
+    """Print one JSON object per line."""
+    for row in rows:
+        print(json.dumps(row, allow_nan=False), flush=True)

@@ -1,0 +1,147 @@
+"""Local Lipschitz constants of the attention layers of a model, at their own inputs and between bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from wordsway.checks import check_size
+from wordsway.errors import InputError, NumericalError
+from wordsway.models.transformer import load
+from wordsway.records import Record
+from wordsway.smoothness import LocalLipschitz, adversarial_context, lipschitz_bounds, local_lipschitz
+
+if TYPE_CHECKING:
+    from wordsway.maps import Attention
+    from wordsway.models.model import Model
+
+LENGTHS = (16, 32, 64, 128)
+PRODUCTS = 400
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LayerLipschitz(Record):
+    """The local Lipschitz constant of one attention layer at one context.
+
+    Attributes
+    ----------
+    model : str
+    layer, n : int
+        The layer, and the number of words in the context.
+    local : LocalLipschitz
+        The constant at the context.
+    upper : float
+        Upper bound on the constant over all contexts of n words in the ball.
+    lower : float or None
+        The largest known lower bound on it, by formula or at an adversarial context.
+    radius : float
+        Of the ball: the largest norm of a word that the layer reads.
+    causal : bool
+    data : {"imdb", "adversarial"}
+        Where the context is from.
+    seed : int
+    """
+
+    model: str
+    layer: int
+    n: int
+    local: LocalLipschitz
+    upper: float
+    lower: float | None
+    radius: float
+    causal: bool
+    data: str
+    seed: int
+
+    summary_fields = ("model", "layer", "n", "local", "lower", "upper")
+
+
+def layer_lipschitz(
+    model: Model | str,
+    layers: Sequence[int] | None = None,
+    lengths: Sequence[int] | None = None,
+    *,
+    causal: bool = False,
+    adversarial: bool = False,
+    steps: int = 0,
+    products: int = PRODUCTS,
+    seeds: Sequence[int] = (0,),
+) -> Iterator[LayerLipschitz]:
+    """Measure local Lipschitz constants of attention layers; results arrive one by one.
+
+    Parameters
+    ----------
+    model
+        A model or its name. All other arguments are checked before it is loaded, as far as they can be.
+    layers
+        Counted from 0; default: all.
+    lengths
+        Numbers of words; default: 16, 32, 64 and 128, as far as the model reads them.
+    causal
+        Whether an encoder gets a causal mask.
+    adversarial
+        Whether contexts are adversarial ones instead of film reviews; then `seeds` is one seed.
+    steps
+        With `adversarial`: steps of gradient ascent from there.
+    products
+        Products with the Jacobian or its transpose after which an iteration stops; its status says so.
+    seeds
+        One review per length and seed, which is also that of the iteration.
+    """
+    least = 2 if adversarial else 1
+    for n in lengths or ():
+        if check_size(n, "lengths") < least:
+            raise InputError(f"lengths must be at least {least} for adversarial contexts, got {n}")
+    if check_size(products, "products") < 2:
+        raise InputError(f"products must be at least 2, got {products}")
+    if steps < 0 or (steps and not adversarial):
+        raise InputError(f"steps must be at least 0, and 0 without adversarial contexts, got {steps}")
+    if adversarial and len(seeds) != 1:
+        raise InputError(f"there must be 1 trial for adversarial contexts, where nothing is drawn, got {len(seeds)}")
+    loaded = load(model) if isinstance(model, str) else model
+    chosen = range(loaded.layers) if layers is None else list(dict.fromkeys(layers))
+    for layer in chosen:
+        loaded.attention(layer)  # refuses an unknown layer, and one that is no softmax attention
+    sizes = sorted(set(lengths or [n for n in LENGTHS if n <= loaded.positions] or [loaded.positions]))
+    if sizes[-1] > loaded.positions and not adversarial:
+        limit = f"{loaded.positions}, the words {loaded.name} can read"
+        raise InputError(f"lengths must be at most {limit}, got {sizes[-1]}")
+    points = ((layer, n) for layer in chosen for n in sizes)
+    masked = causal or loaded.causal
+    return (
+        record
+        for layer, n in points
+        for record in _measure(loaded, layer, n, masked, adversarial, steps, products, seeds)
+    )
+
+
+def _measure(
+    model: Model, layer: int, n: int, causal: bool, adversarial: bool, steps: int, products: int, seeds: Sequence[int]
+) -> Iterator[LayerLipschitz]:
+    attention, radius = model.attention(layer, causal=causal), model.radius(layer)
+    bounds = lipschitz_bounds(attention, n, radius)
+    steep = _steepest(attention, n, radius, steps, products, seeds[0], adversarial)
+    known = (bounds.lower, None if steep is None else steep.value)
+    lower = max((value for value in known if value is not None), default=None)
+    for seed in seeds:
+        if adversarial and steep is not None:
+            local, data = steep, "adversarial"
+        else:
+            context = model.layer_inputs(model.review_tokens(1, n, seed), layer)[0].double()
+            local, data = local_lipschitz(attention, context, products=products, seed=seed), "imdb"
+        yield LayerLipschitz(model.name, layer, n, local, bounds.upper, lower, radius, causal, data, seed)
+
+
+def _steepest(
+    attention: Attention, n: int, radius: float, steps: int, products: int, seed: int, needed: bool
+) -> LocalLipschitz | None:
+    """Return the constant at an adversarial context, a witness for the lower bound; None where there is none."""
+    if n < 2:
+        return None
+    try:
+        return adversarial_context(attention, n, radius, steps=steps, seed=seed, products=products).lipschitz
+    except NumericalError:  # no head has a real eigenvalue
+        if needed:
+            raise
+        return None

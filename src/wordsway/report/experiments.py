@@ -1,0 +1,162 @@
+"""Terminal views of experiments: plans, verdicts on figures, and stored trials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from wordsway.experiments.executors import Backend
+from wordsway.experiments.experiment import SCALES, VERDICTS
+from wordsway.experiments.results import FigureResult
+from wordsway.experiments.runner import Plan, RunSummary
+from wordsway.experiments.store import DONE, STATES, Row
+from wordsway.memory import human
+from wordsway.report.terminal import Columns, console, duration, table
+from wordsway.report.terminal import Row as TableRow
+
+_COLOURS = {True: "green", False: "bold red", None: "yellow"}
+_LISTED = 20  # problems that are listed; the others are counted
+
+
+def plan_line(plan: Plan, backend: Backend) -> str:
+    """Return one line before a run: how much is to be done, and where."""
+    planned, missing = len(plan.trials), len(plan.missing)
+    if not missing:
+        return f"all {planned} trials are stored: nothing to run"
+    stored = f", {planned - missing} of them stored" if missing < planned else ""
+    time = "" if (seconds := _seconds(plan)) is None else f", about {_duration_on(seconds, backend.workers, missing)}"
+    workers = _count(backend.workers, "worker")
+    return f"{_count(planned, 'trial')}{stored}: running {missing} on {workers} ({backend.name}){time}"
+
+
+def plan_rows(plan: Plan) -> list[dict[str, Any]]:
+    """Return one row per experiment: its trials, sizes, seconds on one core and memory."""
+    return [
+        {
+            "experiment": part.experiment.name,
+            "trials": len(part.trials),
+            "stored": len(part.trials) - len(part.missing),
+            "to_run": len(part.missing),
+            "seconds": None if part.estimate is None else round(part.estimate.seconds, 1),
+            "bytes": None if part.estimate is None else part.estimate.memory,
+            "sizes": part.sizes,
+        }
+        for part in plan.parts
+    ]
+
+
+def print_plan(plan: Plan, workers: int) -> None:
+    """Print the plan of a run that does not take place."""
+    out = console()
+    columns: Columns = {
+        **{name: name for name in ("experiment", "trials", "stored")},
+        "to run": "to_run",
+        "one core": lambda row: _cost(row, row["seconds"], duration),
+        "memory per trial": lambda row: _cost(row, row["bytes"], human),
+        "sizes": "sizes",
+    }
+    out.print(table(plan_rows(plan), columns, wrap=("sizes",)))
+    missing = len(plan.missing)
+    if missing and (seconds := _seconds(plan)) is not None:
+        time = _duration_on(seconds, workers, missing)
+        out.print(f"\nabout {time} on {_count(workers, 'worker')}; nothing was run", style="bold")
+
+
+def _cost(row: TableRow, value: Any, write: Any) -> str:
+    return "-" if not row["to_run"] else "?" if value is None else str(write(value))
+
+
+def _seconds(plan: Plan) -> float | None:
+    """Return seconds on one core for all missing trials, if everything can be estimated."""
+    estimates = [part.estimate for part in plan.parts]
+    return None if None in estimates else sum(one.seconds for one in estimates if one is not None)
+
+
+def _duration_on(seconds: float, workers: int, trials: int) -> str:
+    return duration(seconds / min(workers, trials))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def print_figures(results: Sequence[FigureResult], summary: RunSummary, page: Path) -> None:
+    """Print the verdicts on each figure, trials that failed, and where the page is."""
+    out = console()
+    for result in results:
+        out.print(Text.assemble((result.figure, "bold cyan"), "  ", result.experiment.title))
+        lines = Table.grid(padding=(0, 2, 0, 0))
+        for verdict in result.verdicts:
+            measured = (f"\nmeasured {verdict.measured}", "bright_black")
+            lines.add_row("", _mark(verdict.holds), Text.assemble(verdict.claim, measured))
+        if not result.verdicts:
+            lines.add_row("", _mark(None), "no trial has finished")
+        out.print(lines)
+    _print_problems(out, summary.problems, f"see wordsway results show --out {page.parent}")
+    out.print()
+    stored = summary.stored + summary.elsewhere
+    out.print(Text(f"{summary.done} trials run, {stored} were stored; the page is {page}"))
+
+
+def _mark(holds: bool | None) -> Text:
+    return Text(VERDICTS[holds], _COLOURS[holds])
+
+
+def trouble(results: Sequence[FigureResult], summary: RunSummary) -> str | None:
+    """Return one line about what went wrong, if anything did."""
+    parts = []
+    if problems := summary.failed + summary.died:
+        parts.append(f"{problems} of {summary.planned} trials failed: run the same command again to repeat only those")
+    if wrong := [result.figure for result in results if result.holds is False]:
+        parts.append(f"claims that do not hold: {', '.join(wrong)}")
+    if unclear := [result.figure for result in results if result.holds is None]:
+        parts.append(f"too few trials to tell: {', '.join(unclear)}")
+    return "; ".join(parts) or None
+
+
+def print_figure_list(rows: Sequence[TableRow]) -> None:
+    """Print the figures that can be reproduced, with their trials at each scale."""
+    out = console()
+    scales = {scale: _trials_at(scale) for scale in SCALES}
+    out.print(table(rows, {"figure": "name", "what it shows": "title", **scales}, wrap=("what it shows",)))
+    out.print("\nNumbers are trials, including those of the figures it needs. Example: wordsway reproduce fig2-rf")
+
+
+def _trials_at(scale: str) -> Any:
+    return lambda row: row["trials"][scale]
+
+
+def stored_counts(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return for each experiment and version how many trials ended in each state, and their seconds together."""
+    counts: dict[tuple[str, int], dict[str, Any]] = {}
+    for row in rows:
+        name, version = row.trial.experiment, row.trial.version
+        new = {"experiment": name, "version": version, **dict.fromkeys(STATES, 0), "seconds": 0.0}
+        line = counts.setdefault((name, version), new)
+        line[row.state] += 1
+        line["seconds"] = round(line["seconds"] + (row.seconds or 0.0), 3)
+    return list(counts.values())
+
+
+def print_stored(rows: Sequence[Row]) -> None:
+    """Print what a store holds: counts for each experiment, and trials that failed and have not finished since."""
+    out = console()
+    columns: Columns = {name: name for name in ("experiment", "version", *STATES)}
+    computed: Columns = {"computed for": lambda row: duration(row["seconds"])}
+    out.print(table(stored_counts(rows), {**columns, **computed}, right=computed))
+    done = {row.trial for row in rows if row.state == DONE}
+    problems = {row.trial: row for row in rows if row.trial not in done}
+    _print_problems(out, list(problems.values()), "wordsway results export --all has them")
+
+
+def _print_problems(out: Console, rows: Sequence[Row], more: str) -> None:
+    for row in rows[:_LISTED]:
+        trial = row.trial
+        out.print(Text(f"{row.state}: {trial.experiment} {trial.parameters} seed {trial.seed}: {row.error}"))
+    if len(rows) > _LISTED:
+        out.print(Text(f"and {len(rows) - _LISTED} more: {more}"))

