@@ -1,7 +1,6 @@
 """Hand-made trials, rows and experiments, and functions that run in a process of their own."""
 
 import json
-import math
 import multiprocessing
 import os
 import resource
@@ -12,10 +11,10 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any
 
 from wordsway.experiments.claims import above
-from wordsway.experiments.experiment import Experiment, RunConfig, Trial, TrialResult, canonical, canonical_record
+from wordsway.experiments.experiment import Experiment, Trial, TrialResult, canonical, canonical_record
 from wordsway.experiments.store import DONE, Row, Store
 
 VERSIONS = '{"wordsway": "0.1", "python": "3.12"}'
@@ -70,31 +69,6 @@ def experiment(name: str = "one", **changes: Any) -> Experiment:
 
 def _plot(table: list[dict[str, Any]], figure: Any) -> None:
     figure.add_subplot().plot([row["n"] for row in table], [row["value"] for row in table])
-
-
-# Figures
-
-NAMES = ("fig2-rf", "fig2-drf", "fig3-raf", "fig3-relu")
-Law: TypeAlias = Callable[[dict[str, Any], int], float]
-
-
-def measured(figure: Experiment, law: Law, config: RunConfig | None = None) -> list[TrialResult]:
-    """All trials of a figure, with S by a law of the parameters and the seed in place of measured ones."""
-    found = []
-    for asked in figure.planned(config or RunConfig(trials=2)):
-        parameters = json.loads(asked.parameters)
-        value = law(parameters, asked.seed)
-        record = {"sensitivity": value, "ceiling": 1.5 * value, "status": "converged", "dtype": "float32"}
-        found.append(TrialResult(asked.experiment, parameters, asked.seed, record))
-    return found
-
-
-def obeyed(parameters: dict[str, Any], seed: int) -> float:
-    """What theory says of every map, with a little noise."""
-    n, noise = float(parameters["n"]), 1.01 if seed % 2 else 0.99
-    if parameters["map"] == "raf":
-        return 2.0 * noise
-    return noise * (1 + 1 / math.sqrt(n)) / math.sqrt(n) * float(parameters.get("depth", 1))
 
 
 # Stores

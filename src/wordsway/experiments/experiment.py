@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from wordsway.checks import check_choice, check_size
 from wordsway.errors import InputError
-from wordsway.memory import ResourceUsage
 from wordsway.records import Record
 from wordsway.seeds import check_seed
 
@@ -187,7 +186,7 @@ def canonical_record(record: TrialRecord) -> str:
     """Return a record as text: JSON in the order of its keys.
 
     Nested dictionaries and lists may hold plain finite values and objects with `to_dict`. The seconds and the memory
-    that such a measurement took are left out: they differ from run to run, and a row has those of the whole trial.
+    that a measurement took are left out: they differ from run to run, and a row has those of the whole trial.
     """
     if not (isinstance(record, Mapping) or hasattr(record, "to_dict")):
         raise InputError(f"a record must be a dictionary or have to_dict(), got {type(record).__name__}")
@@ -197,8 +196,8 @@ def canonical_record(record: TrialRecord) -> str:
 def _nested(value: Any, path: str) -> Any:
     """Return a record as dictionaries, lists and plain values; `path` is where the value is in it."""
     if callable(getattr(value, "to_dict", None)):
-        timed = isinstance(getattr(value, "cost", None), ResourceUsage)
-        value = {key: part for key, part in value.to_dict().items() if not (timed and key in ("seconds", "peak_mb"))}
+        left_out = ("seconds", "peak_mb") if isinstance(value, Record) else ()
+        value = {key: part for key, part in value.to_dict().items() if key not in left_out}
     if isinstance(value, Mapping):
         if unnamed := [key for key in value if not isinstance(key, str)]:
             raise InputError(f"a record must hold plain values by name, got the key {unnamed[0]!r}: use text")

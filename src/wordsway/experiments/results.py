@@ -56,11 +56,16 @@ class FigureResult(Record):
     def rows(self) -> Table:
         return self.table
 
-    def draw(self, ax: Axes) -> None:
-        """Draw the panels of the figure in the place of the given axes."""
-        figure = ax.figure.figure
-        ax.remove()
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the panels of the figure in place of the given axes, by default on a new figure; return the first."""
+        from matplotlib.figure import Figure
+
+        figure: Any = Figure(layout="constrained") if ax is None else ax.figure
+        if ax is not None:
+            ax.remove()
         self.experiment.plot(self.table, figure)
+        first: Axes = figure.axes[0]
+        return first
 
 
 def figure_result(experiment: Experiment, config: RunConfig, store: Store) -> FigureResult:

@@ -1,44 +1,37 @@
-"""What the figures of pre-trained models share: models of a config, and attention as records, rows and pictures."""
+"""Shared by the figures of pre-trained models: the models of a configuration, and attention as rows and pictures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from wordsway.experiments.experiment import Estimate, Parameters, RunConfig, Table
+from wordsway.experiments import Estimate, Experiment, RunConfig
+from wordsway.experiments.experiment import Parameters, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from torch import Tensor
+
+    from wordsway.models import Model
+    from wordsway.models.words import Text, Word
 
 ENCODER, DECODER = "minilm", "smollm2"
 
 
 def models(config: RunConfig) -> Sequence[str]:
-    """The offline encoder and decoder, or the one model that is asked for."""
+    """Return the offline encoder and decoder, or the model of the configuration."""
     return (ENCODER, DECODER) if config.model is None else (config.model,)
 
 
-def flat(name: str, words: Sequence[str], scores: Tensor) -> dict[str, Any]:
-    """A square matrix of attention as plain values of a record, and the words of its rows."""
-    record: dict[str, Any] = {f"{name} words": "\n".join(words)}
-    for row, values in enumerate(scores.tolist()):
-        for column, value in enumerate(values):
-            record[f"{name} {row} {column}"] = value
-    return record
+def word_with_token(model: Model, text: str, token: int) -> tuple[Text, Word]:
+    """Split a text, and return it with the first word that ends at or after a token."""
+    read = model.read(text)
+    return read, next(word for word in read.scored if word.tokens[-1] >= token)
 
 
-def matrix(name: str, record: Mapping[str, Any]) -> tuple[list[str], list[list[float]]]:
-    """What `flat` was given."""
-    words = record[f"{name} words"].split("\n")
-    size = range(len(words))
-    return words, [[record[f"{name} {row} {column}"] for column in size] for row in size]
-
-
-def cells(name: str, record: Mapping[str, Any]) -> Table:
-    """The matrix as tidy rows, one for each pair of words."""
-    words, scores = matrix(name, record)
+def cells(words: Sequence[str], scores: Sequence[Sequence[float]]) -> Table:
+    """Return a square matrix of attention as tidy rows, one per pair of words."""
     return [
         {"row": row, "column": column, "from": words[row], "to": words[column], "value": value}
         for row, values in enumerate(scores)
@@ -46,11 +39,11 @@ def cells(name: str, record: Mapping[str, Any]) -> Table:
     ]
 
 
-def picture(figure: Figure, axes: Axes, rows: Table, top: float) -> None:
-    """Such rows as a picture: a word on the left looks at those below."""
+def draw_cells(figure: Figure, axes: Axes, rows: Table, top: float) -> None:
+    """Draw such rows as an image: a word on the left attends to those below."""
     words = [row["to"] for row in rows if row["row"] == 0]
     scores = [[row["value"] for row in rows if row["row"] == place] for place in range(len(words))]
-    image = axes.imshow(scores, cmap="viridis", vmin=0.0, vmax=top)
+    image: Any = axes.imshow(scores, cmap="viridis", vmin=0.0, vmax=top)
     axes.set_xticks(range(len(words)), words, rotation=60, ha="right", fontsize=8)
     axes.set_yticks(range(len(words)), words, fontsize=8)
     axes.grid(False)
@@ -58,6 +51,9 @@ def picture(figure: Figure, axes: Axes, rows: Table, top: float) -> None:
 
 
 def estimate(parameters: Parameters) -> Estimate:
-    """Seconds and memory of one trial: a model, and some passes through it."""
+    """Estimate one trial: loading a model, and some passes through it."""
     small = parameters["model"] == ENCODER
     return Estimate(4.0 if small else 15.0, (1 if small else 2) * 10**9)
+
+
+experiment = partial(Experiment, trials={"quick": 1, "paper": 1}, estimate=estimate, version=3)

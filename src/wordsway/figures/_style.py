@@ -1,7 +1,7 @@
 """The style of all figures: panels, curves with bands, theory lines, on a light or a dark page.
 
-Drawn on `matplotlib.figure.Figure` objects, never through pyplot: nothing global is left behind. Everything here must
-be called inside `style`, which sets colours and fonts.
+Figures are drawn on `matplotlib.figure.Figure` objects, never through pyplot, so that nothing global changes.
+Everything here must be called inside `style`, which sets colours and fonts.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ import io
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from wordsway.errors import MissingExtra
+from wordsway.experiments.claims import Points, curves
+from wordsway.experiments.experiment import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Told apart by people who see few colours too, and drawn with different markers
+# Distinguishable by colour-blind readers too, and drawn with different markers
 _LIGHT = ("#0072b2", "#d55e00", "#00805c", "#a8477f", "#7a6400", "#4d4d4d")
 _DARK = ("#56b4e9", "#ff9d5c", "#2fc79a", "#e79bc6", "#e6d04a", "#b8b8b8")
 _INK = {False: "#1b1f24", True: "#e6e8eb"}
@@ -35,7 +38,7 @@ _FAR = 3.0  # ceilings beyond this many times the value are not drawn
 
 @contextmanager
 def style(dark: bool = False) -> Iterator[None]:
-    """The look of a figure: readable at half its size, the background left to the page."""
+    """Set the look of figures: readable at half their size, with the background of the page."""
     try:
         import matplotlib as mpl
     except ImportError as error:
@@ -95,7 +98,7 @@ def render(draw: Callable[[Figure], None], kind: str, dark: bool = False) -> byt
 def panel(
     figure: Figure, count: int, place: int, title: str, columns: int = 3, size: tuple[float, float] = _PANEL
 ) -> Axes:
-    """One of `count` panels side by side, in rows of at most `columns`; the figure grows to hold them."""
+    """Add one of `count` panels, in rows of at most `columns`; the figure grows to hold them."""
     across = min(count, columns)
     down = -(-count // across)
     figure.set_size_inches(size[0] * across, size[1] * down)
@@ -104,30 +107,58 @@ def panel(
     return axes
 
 
+def panels(
+    figure: Figure,
+    rows: Points,
+    names: Sequence[str],
+    title: Callable[..., str] = str,
+    columns: int = 3,
+    size: tuple[float, float] = _PANEL,
+) -> Iterator[tuple[Axes, tuple[Any, ...], Table]]:
+    """Add a panel for each combination of values in some columns; yields its axes, these values and its rows."""
+    groups = curves(rows, *names)
+    for place, (values, members) in enumerate(groups.items()):
+        yield panel(figure, len(groups), place, title(*values), columns, size), values, [dict(row) for row in members]
+
+
 def colour(number: int) -> str:
-    """The colour of a curve by its number."""
+    """Return the colour of a curve by its number."""
     import matplotlib as mpl
+    from matplotlib.colors import to_hex
 
     colours = mpl.rcParams["axes.prop_cycle"].by_key()["color"]
-    return str(colours[number % len(colours)])
+    return to_hex(colours[number % len(colours)])
+
+
+def lines(axes: Axes, rows: Points, column: str, label: str, x: str = "n", y: str = "mean") -> None:
+    """Draw a curve for each value of a column: y against x, with the rows' deviations and ceilings where they have any.
+
+    `label` is a format for the value.
+    """
+    for number, ((value,), line) in enumerate(curves(rows, column).items()):
+        ordered = sorted(line, key=lambda row: float(row[x]))
+        xs, ys = ([row[name] for row in ordered] for name in (x, y))
+        deviations, ceilings = ([row.get(name) for row in ordered] for name in ("deviation", "ceiling"))
+        curve(axes, xs, ys, label.format(value), number, [value or 0.0 for value in deviations], ceilings)
 
 
 def curve(
     axes: Axes,
     x: Sequence[float],
     mean: Sequence[float],
-    deviation: Sequence[float],
-    ceiling: Sequence[float | None],
     label: str,
     number: int,
+    deviation: Sequence[float] = (),
+    ceiling: Sequence[float | None] = (),
 ) -> None:
-    """A mean with its band of one standard deviation, and a lighter band from there up to the ceiling.
+    """Draw a mean with its band of one standard deviation, and a lighter band from there up to the ceiling.
 
-    A ceiling so far away that it would flatten the curves is told in the legend instead.
+    A ceiling so far away that it would flatten the curves is written in the legend instead.
     """
     shade = colour(number)
-    low = [m - s for m, s in zip(mean, deviation, strict=True)]
-    high = [m + s for m, s in zip(mean, deviation, strict=True)]
+    spread = list(deviation) or [0.0] * len(mean)
+    low = [m - s for m, s in zip(mean, spread, strict=True)]
+    high = [m + s for m, s in zip(mean, spread, strict=True)]
     known = [value for value in ceiling if value is not None]
     if len(known) == len(mean):
         ratio = max(value / m for value, m in zip(known, mean, strict=True))
@@ -141,23 +172,36 @@ def curve(
 
 
 def theory(axes: Axes, x: Sequence[float], y: Sequence[float], label: str) -> None:
-    """What theory says, as a dashed line."""
+    """Draw a line of theory, dashed."""
     import matplotlib as mpl
 
     axes.plot(x, y, color=mpl.rcParams["text.color"], linestyle=(0, (4, 3)), linewidth=1.2, label=label, zorder=4)
 
 
+def law(axes: Axes, rows: Points, law: Callable[[float], float], label: str, x: str = "n") -> None:
+    """Draw a law of x as a dashed line through the middle of the means."""
+    places = sorted({row[x] for row in rows})
+    height = fmean(row["mean"] / law(row[x]) for row in rows)
+    theory(axes, places, [height * law(place) for place in places], label)
+
+
 def line(axes: Axes, x: Sequence[float], y: Sequence[float], label: str, number: int, dash: float = 1.5) -> None:
-    """A bound, as a line in the colour of its number, with dashes of some length."""
+    """Draw a bound: a line in the colour of its number, with dashes of some length."""
     axes.plot(x, y, color=colour(number), linestyle=(0, (dash, 1.5)), linewidth=1.4, label=label, zorder=2)
 
 
+def label_axes(axes: Axes, x: str, y: str) -> None:
+    """Label the axes; y in the first column of panels only."""
+    spec = axes.get_subplotspec()
+    axes.set_xlabel(x)
+    axes.set_ylabel(y if spec is None or spec.is_first_col() else "")
+
+
 def finish(axes: Axes, x: str, y: str, places: Sequence[float], logarithmic: bool) -> None:
-    """Labels, scales, ticks at the measured places, and the legend."""
+    """Add labels, scales, ticks at the measured places, and the legend."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
+    label_axes(axes, x, y)
     if logarithmic:
         axes.set_xscale("log")
         axes.set_yscale("log")
@@ -171,17 +215,17 @@ def finish(axes: Axes, x: str, y: str, places: Sequence[float], logarithmic: boo
     else:
         axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(FixedLocator(list(places)))
-    legible = _apart(places, logarithmic)
+    legible = _legible(places, logarithmic)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value in legible else ""))
     axes.xaxis.set_minor_locator(NullLocator())
-    bottom, top = axes.get_ylim()  # room for the legend above the curves
+    bottom, top = axes.get_ylim()  # space for the legend above the curves
     axes.set_ylim(top=top * (top / bottom) ** 0.4 if logarithmic else top + 0.35 * (top - bottom))
     long = any(len(label) > 20 for label in axes.get_legend_handles_labels()[1])
     axes.legend(fontsize=9, loc="upper right", ncols=1 if long else 2)
 
 
-def _apart(places: Sequence[float], logarithmic: bool) -> set[float]:
-    """The places whose numbers can be written without touching, the largest first: all ticks stay."""
+def _legible(places: Sequence[float], logarithmic: bool) -> set[float]:
+    """Return the places whose numbers can be written without touching, the largest first: all ticks stay."""
     where = {place: math.log(place) if logarithmic else place for place in places}
     near = _NEAR * (max(where.values()) - min(where.values()))
     kept: list[float] = []
@@ -192,14 +236,13 @@ def _apart(places: Sequence[float], logarithmic: bool) -> set[float]:
 
 
 def dots(axes: Axes, x: Sequence[float], y: Sequence[float], number: int, mark: str, label: str = "") -> None:
-    """Points of one kind: its colour by number, its marker as matplotlib names it."""
+    """Draw points of one kind: its colour by number, its marker as matplotlib names it."""
     axes.scatter(x, y, s=18, color=colour(number), marker=mark, alpha=0.8, linewidths=1.0, label=label, zorder=3)
 
 
 def square(axes: Axes, x: str, y: str, width: float, height: float, legend: bool) -> None:
-    """Labels, and axes that show at least width x height from 0; the legend where wanted, among the points."""
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
+    """Add labels, and limits that show at least width x height from 0; the legend, if any, is among the points."""
+    label_axes(axes, x, y)
     axes.set_xlim(0, max(width, axes.get_xlim()[1]))
     axes.set_ylim(0, max(height, axes.get_ylim()[1]))
     if legend:

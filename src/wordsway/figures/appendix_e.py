@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from statistics import fmean
+from typing import TYPE_CHECKING
 
-from wordsway.experiments.claims import above, curves, deviation, exponent_near, falls
-from wordsway.experiments.experiment import (
-    Estimate,
-    Experiment,
-    Parameters,
-    RunConfig,
-    Table,
-    TrialResult,
-    Verdict,
-)
-from wordsway.figures._generalization import dimension
+from wordsway.experiments import Estimate, Experiment, RunConfig, TrialResult, Verdict
+from wordsway.experiments.claims import above, exponent_near, falls, points, statistics
+from wordsway.experiments.experiment import Parameters, Table, TrialRecord
+from wordsway.figures import _generalization as shared
+from wordsway.figures import _style as style
 from wordsway.generalization import prediction_gap
 from wordsway.maps.catalogue import map_named
 
@@ -29,45 +23,31 @@ SAMPLES = {"quick": (50, 200), "paper": (50, 100, 200, 400)}
 _SHARE = 4  # the dimension is this part of the embedding's
 
 
-def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
-    """How far the first word of a new review moves what the re-trained model says of it."""
-    from wordsway.models import review_contexts
-
-    n, d, samples = parameters["n"], parameters["d"], parameters["samples"]
-    contexts, labels = review_contexts(samples + 1, n, d, seed, model=parameters.get("model"))
-    phi = map_named("rf").build(n, d, None, seed)
-    found = prediction_gap(phi, contexts[:-1], labels[:-1], contexts[-1], float(labels[-1]), seed=seed)
-    return {
-        "gap": found.value,
-        "ceiling": found.ceiling,
-        "lambda_min": found.lambda_min,
-        "status": found.status,
-        "dtype": found.cost.dtype,
-    }
+def trial(parameters: Parameters, seed: int) -> TrialRecord:
+    """Measure how far the first word of a new review moves the prediction of the re-trained model on it."""
+    phi = map_named("rf").build(parameters["n"], parameters["d"], None, seed)
+    return prediction_gap(phi, *shared.split_reviews(parameters, seed), seed=seed)
 
 
 def grid(config: RunConfig) -> Iterable[Parameters]:
-    data = dimension(config)
+    data = shared.dimension(config)
     for n in LENGTHS[config.scale]:
         for samples in SAMPLES[config.scale]:
             yield {"map": "rf", **data, "d": data["d"] // _SHARE, "n": n, "samples": samples}
 
 
-def table(finished: Sequence[TrialResult]) -> Table:
+def table(results: Sequence[TrialResult]) -> Table:
     rows: Table = []
-    for (n, samples), members in curves([{**one.parameters, **one.record} for one in finished], "n", "samples").items():
-        gaps = [row["gap"] for row in members]
-        ceilings = [row["ceiling"] for row in members]
+    for point, trials in points(results, "n", "samples"):
+        gaps, ceilings = ([row[name] for row in trials] for name in ("gap", "ceiling"))
+        root = math.sqrt(point["samples"] / point["n"])
         rows.append(
             {
-                "n": n,
-                "samples": samples,
-                "root": math.sqrt(samples / n),
-                "trials": len(gaps),
-                "mean": statistics.fmean(gaps),
-                "deviation": deviation(gaps),
-                "room": math.sqrt(samples / n) / max(gaps),
-                "ceiling": None if None in ceilings else statistics.fmean(ceilings),
+                **point,
+                "root": root,
+                **statistics(gaps, "mean", "deviation"),
+                "room": root / max(gaps),
+                "ceiling": None if None in ceilings else fmean(ceilings),
             }
         )
     return rows
@@ -82,20 +62,16 @@ def claims(rows: Table) -> list[Verdict]:
 
 
 def plot(rows: Table, figure: Figure) -> None:
-    from wordsway.figures import _style as style
-
     axes = style.panel(figure, 1, 0, "re-trained random features")
-    for number, ((n,), line) in enumerate(curves(rows, "n").items()):
-        ordered = sorted(line, key=lambda row: float(row["samples"]))
-        x, mean, spread = ([row[name] for row in ordered] for name in ("root", "mean", "deviation"))
-        style.curve(axes, x, mean, spread, [None] * len(ordered), label=f"n = {n}", number=number)
-    ends = sorted(row["root"] for row in rows)
-    style.theory(axes, (ends[0], ends[-1]), (ends[0], ends[-1]), "$\\sqrt{N/n}$")
+    style.lines(axes, [{**row, "ceiling": None} for row in rows], "n", "n = {}", x="root")
+    roots = [row["root"] for row in rows]
+    ends = min(roots), max(roots)
+    style.theory(axes, ends, ends, "$\\sqrt{N/n}$")
     style.finish(axes, "$\\sqrt{N/n}$", "largest change of the prediction", (0.5, 1, 2, 3), logarithmic=True)
 
 
 def estimate(parameters: Parameters) -> Estimate:
-    """Seconds and memory of one trial: that of revealing V for N samples."""
+    """Estimate one trial by the cost of products with V for N samples."""
     width, samples = parameters["n"] * parameters["d"], parameters["samples"]
     return Estimate(0.3 + 6e-10 * width * samples**2, 5 * 10**8 + 40 * samples * width)
 
@@ -112,5 +88,5 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=estimate,
-    version=2,
+    version=3,
 )

@@ -1,13 +1,16 @@
-"""Figure 1: one other word changes where all words look, and what a model answers."""
+"""Figure 1: one other word changes the attention of all words, and the answer of a model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from wordsway.experiments import RunConfig, TrialResult, Verdict
 from wordsway.experiments.claims import TOO_FEW
-from wordsway.experiments.experiment import Experiment, Parameters, RunConfig, Table, TrialResult, Verdict
+from wordsway.experiments.experiment import Parameters, Table, TrialRecord
 from wordsway.figures import _models as shared
+from wordsway.figures import _style as style
+from wordsway.models import load
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,28 +26,13 @@ _DISTANCE = "total variation"
 _APART = 0.1
 
 
-def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
-    """Attention averaged over the heads of the first layer, for both sentences; or the answers to both prompts."""
-    from wordsway.models import load
-
+def trial(parameters: Parameters, seed: int) -> TrialRecord:
+    """Measure the attention in the first layer for both sentences, or the answers to both prompts."""
     model = load(parameters["model"])
-    if parameters["part"] == "prompts":
-        if not model.causal:
-            return {"part": "none"}
-        first, second = (PROMPT.format(kind) for kind in KINDS)
-        found = model.prompt_pair(first, second, ANSWERS, chat=model.chats)
-        record: dict[str, Any] = {
-            "part": "prompts",
-            "total_variation": found.total_variation,
-            "divergence": found.divergence,
-        }
-        for kind, row in zip(KINDS, found.probabilities, strict=True):
-            record |= {f"{kind} {answer}": share for answer, share in zip(found.answers, row, strict=True)}
-        return record
-    record = {"part": "scores"}
-    for number, sentence in enumerate(SENTENCES):
-        record |= shared.flat(str(number), *model.attention_scores(sentence).mean())
-    return record
+    if parameters["part"] == "scores":
+        return {"scores": [model.attention_scores(sentence) for sentence in SENTENCES]}
+    first, second = (PROMPT.format(kind) for kind in KINDS)
+    return {"prompts": model.prompt_pair(first, second, ANSWERS, chat=model.chats) if model.causal else None}
 
 
 def grid(config: RunConfig) -> Iterable[Parameters]:
@@ -52,22 +40,19 @@ def grid(config: RunConfig) -> Iterable[Parameters]:
         yield {"part": part, "model": config.model or model}
 
 
-def table(finished: Sequence[TrialResult]) -> Table:
-    """One row for each sentence and pair of words, one for each prompt and answer, and one for their distance."""
+def table(results: Sequence[TrialResult]) -> Table:
+    """Return one row per sentence and pair of words, one per prompt and answer, and one for their distance."""
     rows: Table = []
-    for one in finished:
-        if one.record["part"] == "scores":
-            for number, sentence in enumerate(SENTENCES):
-                head = {"model": one["model"], "part": "scores", "case": sentence}
-                rows += [{**head, **cell} for cell in shared.cells(str(number), one.record)]
-        elif one.record["part"] == "prompts":
-            head = {"model": one["model"], "part": "prompts"}
-            nothing = {"row": None, "column": None, "from": ""}
-            for kind in KINDS:
-                for answer in ANSWERS:
-                    value = one.record[f"{kind} {answer}"]
-                    rows.append({**head, "case": kind, **nothing, "to": answer, "value": value})
-            rows.append({**head, "case": _DISTANCE, **nothing, "to": "", "value": one.record["total_variation"]})
+    for result in results:
+        head: dict[str, Any] = {"model": result["model"], "part": result["part"]}
+        for sentence, found in zip(SENTENCES, result.record.get("scores", ()), strict=False):
+            rows += [{**head, "case": sentence, **cell} for cell in shared.cells(found["words"], found["scores"])]
+        if pair := result.record.get("prompts"):
+            shares = dict(zip(KINDS, (pair["before"], pair["after"]), strict=True))
+            values = [(kind, answer, shares[kind][answer]) for kind in KINDS for answer in ANSWERS]
+            values.append((_DISTANCE, "", pair["total_variation"]))
+            nowhere = {"row": None, "column": None, "from": ""}
+            rows += [{**head, "case": case, **nowhere, "to": answer, "value": value} for case, answer, value in values]
     return rows
 
 
@@ -76,7 +61,7 @@ def claims(rows: Table) -> list[Verdict]:
 
 
 def _looks(cells: Table) -> list[Verdict]:
-    """That the words that stay look at the one that was changed more, or less; those of a decoder do not see it."""
+    """Judge that the words that stay attend more, or less, to the one that was changed; a decoder's do not see it."""
     claim = f"words that stay look at the other word differently, by more than {_APART:.0%}"
     if not cells:
         return [Verdict(claim, TOO_FEW, None)]
@@ -92,25 +77,23 @@ def _looks(cells: Table) -> list[Verdict]:
 
 
 def _answers(rows: Table) -> list[Verdict]:
-    found = {(row["case"], row["to"]): row["value"] for row in rows if row["part"] == "prompts"}
-    if not found:
+    shares = {(row["case"], row["to"]): row["value"] for row in rows if row["part"] == "prompts"}
+    if not shares:
         return []
-    told = ", ".join(f"{one} {found[KINDS[0], one]:.3f} to {found[KINDS[1], one]:.3f}" for one in ANSWERS)
-    moved = found[_DISTANCE, ""]
+    changes = (f"{answer} {shares[KINDS[0], answer]:.3f} to {shares[KINDS[1], answer]:.3f}" for answer in ANSWERS)
+    distance = shares[_DISTANCE, ""]
     claim = "another word in the prompt moves the distribution of the answer"
-    return [Verdict(claim, f"{told}, total variation {moved:.3f}", moved > 0)]
+    return [Verdict(claim, f"{', '.join(changes)}, total variation {distance:.3f}", distance > 0)]
 
 
 def plot(rows: Table, figure: Figure) -> None:
-    from wordsway.figures import _style as style
-
     scores = [row for row in rows if row["part"] == "scores"]
     answers = [row for row in rows if row["part"] == "prompts" and row["to"]]
     count = 2 * bool(scores) + bool(answers)
     for place, sentence in enumerate(SENTENCES if scores else ()):
         axes = style.panel(figure, count, place, sentence, size=(4.2, 3.6))
         cells = [row for row in scores if row["case"] == sentence]
-        shared.picture(figure, axes, cells, max(row["value"] for row in scores))
+        shared.draw_cells(figure, axes, cells, max(row["value"] for row in scores))
     if answers:
         axes = style.panel(figure, count, count - 1, "answer to a prompt", size=(4.2, 3.6))
         for number, kind in enumerate(KINDS):
@@ -122,16 +105,14 @@ def plot(rows: Table, figure: Figure) -> None:
         axes.legend(fontsize=9)
 
 
-FIGURE = Experiment(
+FIGURE = shared.experiment(
     name="fig1",
     title="One other word changes where words look, and what is answered",
     about="Attention of the first layer, averaged over heads and without special tokens, for two sentences that differ "
     "in their last word; and the probabilities of two answers to prompts that differ in one word.",
     trial=trial,
     grid=grid,
-    trials={"quick": 1, "paper": 1},
     table=table,
     claims=claims,
     plot=plot,
-    estimate=shared.estimate,
 )

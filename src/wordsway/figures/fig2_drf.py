@@ -1,16 +1,12 @@
 """Figure 2, right: deep random features forget it too, at any depth."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from functools import partial
 
+from wordsway.experiments import RunConfig, Verdict
 from wordsway.experiments.claims import each, falls
-from wordsway.experiments.experiment import Experiment, Parameters, RunConfig, Table, Verdict
+from wordsway.experiments.experiment import Parameters, Table
 from wordsway.figures import _sensitivity as shared
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TOLERANCE = 0.1  # every further layer makes S a little steeper in short contexts than the first layer's factor says
 LENGTHS = {"quick": (50, 80), "paper": (50, 60, 70, 80)}
@@ -34,21 +30,13 @@ def claims(table: Table) -> list[Verdict]:
     return each(table, "panel", judge)
 
 
-def plot(table: Table, figure: Figure) -> None:
-    shared.draw(table, figure, "depth", shared.inverse_root)
-
-
-FIGURE = Experiment(
+FIGURE = shared.experiment(
     name="fig2-drf",
     title="Deep random features forget it too, at any depth",
     about="Word sensitivity of deep random features with ReLU, k = n d features in each of L layers, against the "
     "length of the context (Theorem 4.3).",
-    trial=shared.trial,
     grid=grid,
     trials={"quick": 4, "paper": 10},
-    table=shared.table,
     claims=claims,
-    plot=plot,
-    estimate=shared.estimate,
-    version=2,
+    plot=partial(shared.plot, curve="depth"),
 )

@@ -1,15 +1,9 @@
 """Figure 2, left: random features forget one word in a long context."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from wordsway.experiments import Verdict
 from wordsway.experiments.claims import each, overlap
-from wordsway.experiments.experiment import Experiment, Table, Verdict
+from wordsway.experiments.experiment import Table
 from wordsway.figures import _sensitivity as shared
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LENGTHS = {"quick": (90, 120, 150), "paper": tuple(range(90, 151, 10))}
 
@@ -24,21 +18,13 @@ def claims(table: Table) -> list[Verdict]:
     return each(table, "panel", judge)
 
 
-def plot(table: Table, figure: Figure) -> None:
-    shared.draw(table, figure, "d", shared.inverse_root)
-
-
-FIGURE = Experiment(
+FIGURE = shared.experiment(
     name="fig2-rf",
     title="Random features forget one word in a long context",
     about="Word sensitivity of random features with ReLU, k = n d features, against the length of the context, for "
     "three dimensions of a word (Theorem 4.1).",
-    trial=shared.trial,
-    grid=shared.grid_over_d("rf", LENGTHS.__getitem__),
+    grid=shared.grid_over_d("rf", LENGTHS),
     trials={"quick": 8, "paper": 10},
-    table=shared.table,
     claims=claims,
-    plot=plot,
-    estimate=shared.estimate,
-    version=2,
+    plot=shared.plot,
 )

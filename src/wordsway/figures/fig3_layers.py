@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from statistics import fmean
+from typing import TYPE_CHECKING
 
-from wordsway.experiments.claims import TOO_FEW, curves, deviation
-from wordsway.experiments.experiment import Experiment, Parameters, RunConfig, Table, TrialResult, Verdict
+from wordsway.experiments import RunConfig, TrialResult, Verdict
+from wordsway.experiments.claims import TOO_FEW, curves
+from wordsway.experiments.experiment import Parameters, Table, TrialRecord
 from wordsway.figures import _models as shared
+from wordsway.figures import _style as style
+from wordsway.models import load
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,22 +31,13 @@ TOKEN = 42
 _TIMES = 2.0
 
 
-def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
-    """Relative changes after every layer, of the attracting perturbation and of noise."""
-    from wordsway.models import load
-
+def trial(parameters: Parameters, seed: int) -> TrialRecord:
+    """Measure the relative changes after every layer, for the attracting perturbation and for noise."""
     model = load(parameters["model"])
-    read = model.read(TEXT)
-    word = next(one for one in read.scored if one.tokens[-1] >= TOKEN)
+    read, word = shared.word_with_token(model, TEXT, TOKEN)
     assert word.position is not None
-    found = model.layer_changes(TEXT, word.position, draws=parameters["draws"], seed=seed)
-    record: dict[str, Any] = {"layers": model.layers, "tokens": len(read.ids), "word": word.text, "norm": found.norm}
-    for layer in range(model.layers + 1):
-        noise = found.noise[:, layer].tolist()
-        record[f"attracting {layer}"] = float(found.attracting[layer])
-        record[f"noise {layer}"] = statistics.fmean(noise)
-        record[f"deviation {layer}"] = deviation(noise)
-    return record
+    changes = model.layer_changes(TEXT, word.position, draws=parameters["draws"], seed=seed)
+    return {"tokens": len(read.ids), "changes": changes}
 
 
 def grid(config: RunConfig) -> Iterable[Parameters]:
@@ -51,42 +45,43 @@ def grid(config: RunConfig) -> Iterable[Parameters]:
         yield {"model": model, "draws": 8 if config.scale == "quick" else 32}
 
 
-def table(finished: Sequence[TrialResult]) -> Table:
-    """One row for each model and layer."""
+def table(results: Sequence[TrialResult]) -> Table:
+    """Return one row per model and layer."""
     rows: Table = []
-    for one in finished:
-        for layer in range(one["layers"] + 1):
-            kept = {name: one[f"{name} {layer}"] for name in ("attracting", "noise", "deviation")}
-            rows.append({"model": one["model"], "layer": layer, **kept, "tokens": one["tokens"], "word": one["word"]})
+    for result in results:
+        changes = result["changes"]
+        columns = zip(*(changes[name] for name in ("attracting", "noise", "noise_deviation")), strict=True)
+        for layer, values in enumerate(columns):
+            numbers = dict(zip(("attracting", "noise", "deviation"), values, strict=True))
+            origin = {"tokens": result["tokens"], "word": changes["word"]}
+            rows.append({"model": result["model"], "layer": layer, **numbers, **origin})
     return rows
 
 
 def claims(rows: Table) -> list[Verdict]:
-    found = []
+    verdicts = []
     for (model,), members in curves(rows, "model").items():
         ratios = [row["attracting"] / row["noise"] for row in members if row["layer"] > 0]
-        mean = statistics.fmean(ratios)
+        mean = fmean(ratios)
         claim = f"{model}: attracting attention changes layers {_TIMES:g} times as much as noise, and each one more"
-        told = f"{mean:.2f} times on average, {min(ratios):.2f} to {max(ratios):.2f}"
-        found.append(Verdict(claim, told, mean >= _TIMES and min(ratios) > 1))
-    return found or [Verdict("an attracting perturbation changes more than noise", TOO_FEW, None)]
+        measured = f"{mean:.2f} times on average, {min(ratios):.2f} to {max(ratios):.2f}"
+        verdicts.append(Verdict(claim, measured, mean >= _TIMES and min(ratios) > 1))
+    return verdicts or [Verdict("an attracting perturbation changes more than noise", TOO_FEW, None)]
 
 
 def plot(rows: Table, figure: Figure) -> None:
-    from wordsway.figures import _style as style
+    def title(model: str, tokens: int) -> str:
+        return f"{model}, {tokens} tokens"
 
-    panels = list(curves(rows, "model").items())
-    for place, ((model,), line) in enumerate(panels):
-        axes = style.panel(figure, len(panels), place, f"{model}, {line[0]['tokens']} tokens", size=(4.8, 3.6))
-        x = [row["layer"] for row in line]
-        zero = [0.0] * len(x)
-        style.curve(axes, x, [row["attracting"] for row in line], zero, [None] * len(x), "attracting", 0)
-        noise, spread = [row["noise"] for row in line], [row["deviation"] for row in line]
-        style.curve(axes, x, noise, spread, [None] * len(x), "noise of the same norm", 1)
-        style.finish(axes, "layer", "relative change" if place == 0 else "", x[:: max(1, len(x) // 7)], False)
+    for axes, _, line in style.panels(figure, rows, ["model", "tokens"], title, size=(4.8, 3.6)):
+        names = ("layer", "attracting", "noise", "deviation")
+        x, attracting, noise, deviation = ([row[name] for row in line] for name in names)
+        style.curve(axes, x, attracting, "attracting", 0)
+        style.curve(axes, x, noise, "noise of the same norm", 1, deviation)
+        style.finish(axes, "layer", "relative change", x[:: max(1, len(x) // 7)], False)
 
 
-FIGURE = Experiment(
+FIGURE = shared.experiment(
     name="fig3-layers",
     title="A word that attracts attention moves every layer",
     about="Relative change of the hidden state after every layer when one token of a text of about 200 tokens is moved "
@@ -94,10 +89,7 @@ FIGURE = Experiment(
     "the same norm.",
     trial=trial,
     grid=grid,
-    trials={"quick": 1, "paper": 1},
     table=table,
     claims=claims,
     plot=plot,
-    estimate=shared.estimate,
-    version=2,
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from wordsway.experiments import Verdict
 from wordsway.experiments.claims import below, each, falls
-from wordsway.experiments.experiment import Experiment, Table, Verdict
+from wordsway.experiments.experiment import Table
 from wordsway.figures import _sensitivity as shared
+from wordsway.figures import _style as style
 from wordsway.figures import fig3_raf
 
 if TYPE_CHECKING:
@@ -26,35 +28,27 @@ def claims(table: Table) -> list[Verdict]:
 
 
 def plot(table: Table, figure: Figure) -> None:
-    softmax = _of(table, "raf")
-
     def guide(axes: Axes, rows: Table) -> None:
-        from wordsway.figures import _style as style
-
         widest = max(row["d"] for row in rows)
-        line = [row for row in softmax if row["panel"] == rows[0]["panel"] and row["d"] == widest]
+        line = [row for row in _of(table, "raf") if (row["panel"], row["d"]) == (rows[0]["panel"], widest)]
         line.sort(key=lambda row: int(row["n"]))
         style.theory(axes, [row["n"] for row in line], [row["mean"] for row in line], f"softmax, d = {widest}")
 
-    shared.draw(_of(table, "relu-raf"), figure, "d", guide)
+    shared.plot(_of(table, "relu-raf"), figure, guide=guide)
 
 
 def _of(table: Table, name: str) -> Table:
     return [row for row in table if row["map"] == name]
 
 
-FIGURE = Experiment(
+FIGURE = shared.experiment(
     name="fig3-relu",
     title="Without the softmax, attention forgets",
     about="Word sensitivity of random attention features with ReLU in place of the softmax, against the length of the "
     "context, for three dimensions of a word (section 5).",
-    trial=shared.trial,
-    grid=shared.grid_over_d("relu-raf", fig3_raf.LENGTHS.__getitem__),
+    grid=shared.grid_over_d("relu-raf", fig3_raf.LENGTHS),
     trials=fig3_raf.FIGURE.trials,
-    table=shared.table,
     claims=claims,
     plot=plot,
-    estimate=shared.estimate,
-    version=2,
     needs=(fig3_raf.FIGURE,),
 )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from statistics import fmean
+from typing import TYPE_CHECKING
 
+from wordsway.experiments import RunConfig, TrialResult, Verdict
 from wordsway.experiments.claims import TOO_FEW, Points, curves
-from wordsway.experiments.experiment import Experiment, Parameters, RunConfig, Table, TrialResult, Verdict
+from wordsway.experiments.experiment import Parameters, Table, TrialRecord
 from wordsway.figures import _models as shared
+from wordsway.figures import _style as style
+from wordsway.models import load
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,18 +23,20 @@ WHEN = ("before", "after")
 _TIMES = 1.5
 
 
-def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
-    """Attention of the first head of the first layer, before and after, and how much of it goes to the word."""
-    from wordsway.models import load
-
+def trial(parameters: Parameters, seed: int) -> TrialRecord:
+    """Measure the attention of the first head of the first layer, before and after the word moves."""
     model = load(parameters["model"])
-    read = model.read(TITLE)
-    word = next(one for one in read.scored if one.tokens[-1] >= TOKEN)
+    read, word = shared.word_with_token(model, TITLE, TOKEN)
     assert word.position is not None
-    found = model.layer_changes(TITLE, word.position, head=HEAD, draws=1, seed=seed)
-    names = [one.text for one in read.words for _ in one.tokens]
-    record: dict[str, Any] = {"word": word.text, "first": word.tokens[0], "last": word.tokens[-1], "norm": found.norm}
-    return record | shared.flat("before", names, found.before[HEAD]) | shared.flat("after", names, found.after[HEAD])
+    changes = model.layer_changes(TITLE, word.position, head=HEAD, draws=1, seed=seed)
+    return {
+        "word": word.text,
+        "tokens": list(word.tokens),
+        "norm": changes.norm,
+        "words": [each.text for each in read.words for _ in each.tokens],
+        "before": changes.before[HEAD].tolist(),
+        "after": changes.after[HEAD].tolist(),
+    }
 
 
 def grid(config: RunConfig) -> Iterable[Parameters]:
@@ -39,60 +44,58 @@ def grid(config: RunConfig) -> Iterable[Parameters]:
         yield {"model": model}
 
 
-def table(finished: Sequence[TrialResult]) -> Table:
-    """One row for each model, before and after, and pair of tokens; whether the one looked at is moved."""
-    rows: Table = []
-    for one in finished:
-        moved = range(one["first"], one["last"] + 1)
-        for when in WHEN:
-            head = {"model": one["model"], "when": when, "word": one["word"]}
-            cells = shared.cells(when, one.record)
-            rows += [{**head, **cell, "moved": cell["column"] in moved} for cell in cells]
-    return rows
+def table(results: Sequence[TrialResult]) -> Table:
+    """Return one row per model, before and after, and pair of tokens; whether the one attended to is moved."""
+    return [
+        {"model": result["model"], "when": when, "word": result["word"], **cell}
+        | {"moved": cell["column"] in result["tokens"]}
+        for result in results
+        for when in WHEN
+        for cell in shared.cells(result["words"], result[when])
+    ]
 
 
 def claims(rows: Table) -> list[Verdict]:
-    found = [_drawn(model, members) for (model,), members in curves(rows, "model").items()]
-    return found or [Verdict("attention moves to the token", TOO_FEW, None)]
+    verdicts = [_attracted(model, members) for (model,), members in curves(rows, "model").items()]
+    return verdicts or [Verdict("attention moves to the token", TOO_FEW, None)]
 
 
-def _drawn(model: str, cells: Points) -> Verdict:
-    """That other tokens look at the moved one more than before, on average; how many of those that see it is told."""
+def _attracted(model: str, cells: Points) -> Verdict:
+    """Judge that other tokens attend to the moved one more than before, on average.
+
+    How many of those that see it do so is reported too.
+    """
     moved = {row["column"] for row in cells if row["moved"]}
     looks: dict[str, dict[int, float]] = {when: {} for when in WHEN}  # by token, at all parts of the moved one
     for row in cells:
         if row["moved"] and row["row"] not in moved:
-            found = looks[row["when"]]
-            found[row["row"]] = found.get(row["row"], 0.0) + row["value"]
-    before, after = (statistics.fmean(looks[when].values()) for when in WHEN)
+            sums = looks[row["when"]]
+            sums[row["row"]] = sums.get(row["row"], 0.0) + row["value"]
+    before, after = (fmean(looks[when].values()) for when in WHEN)
     seeing = [token for token in looks["after"] if looks["before"][token] > 0 or looks["after"][token] > 0]
     more = sum(looks["after"][token] > looks["before"][token] for token in seeing)
     word = cells[0]["word"]
     claim = f"{model}: other tokens look at {word!r} at least {_TIMES:g} times as much as before, on average"
-    told = f"{before:.3f} to {after:.3f}, {after / before:.1f} times; {more} of {len(seeing)} look at it more"
-    return Verdict(claim, told, after >= _TIMES * before)
+    times = f"{before:.3f} to {after:.3f}, {after / before:.1f} times"
+    return Verdict(claim, f"{times}; {more} of {len(seeing)} look at it more", after >= _TIMES * before)
 
 
 def plot(rows: Table, figure: Figure) -> None:
-    from wordsway.figures import _style as style
+    def title(model: str, when: str) -> str:
+        return f"{model}, {when}"
 
-    panels = [(model, when) for (model,) in curves(rows, "model") for when in WHEN]
-    for place, (model, when) in enumerate(panels):
-        axes = style.panel(figure, len(panels), place, f"{model}, {when}", columns=2, size=(5.4, 4.6))
-        top = max(row["value"] for row in rows if row["model"] == model)
-        shared.picture(figure, axes, [row for row in rows if row["model"] == model and row["when"] == when], top)
+    for axes, (model, _), cells in style.panels(figure, rows, ["model", "when"], title, columns=2, size=(5.4, 4.6)):
+        shared.draw_cells(figure, axes, cells, max(row["value"] for row in rows if row["model"] == model))
 
 
-FIGURE = Experiment(
+FIGURE = shared.experiment(
     name="fig3-scores",
     title="Attention moves to the word that attracts it",
     about="Attention scores of the first head of the first layer for the title of a paper, before and after its sixth "
     "token is moved along the direction that attracts the attention of this head, by its own norm.",
     trial=trial,
     grid=grid,
-    trials={"quick": 1, "paper": 1},
     table=table,
     claims=claims,
     plot=plot,
-    estimate=shared.estimate,
 )

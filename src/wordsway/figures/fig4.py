@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING
 
-from wordsway.experiments.experiment import Experiment, Parameters, RunConfig, Table, TrialResult, Verdict
+from wordsway.experiments import RunConfig, Verdict
+from wordsway.experiments.experiment import Parameters, Table, TrialRecord
 from wordsway.figures import _generalization as shared
 
 if TYPE_CHECKING:
@@ -17,8 +19,8 @@ CONSTANT = 6.0  # of the theorems' O(1 / sqrt(n)); that of the proof, 2 (2 - gam
 _LOSSES, _PENALTIES = ("alignment", "error"), (0.0,)
 
 
-def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
-    """One simulation, both trainings and both losses."""
+def trial(parameters: Parameters, seed: int) -> TrialRecord:
+    """Run one simulation, with both trainings and both losses."""
     return shared.simulate(parameters, seed, _LOSSES, _PENALTIES)
 
 
@@ -28,33 +30,29 @@ def grid(config: RunConfig) -> Iterable[Parameters]:
             yield {"map": name, "n": n, "samples": samples, **shared.dimension(config)}
 
 
-def table(finished: Sequence[TrialResult]) -> Table:
-    return shared.points(finished, _LOSSES, _PENALTIES)
-
-
 def claims(rows: Table) -> list[Verdict]:
-    aligned = [row for row in rows if row["loss"] == "alignment"]
     verdicts = []
-    for panel, members in shared.panels(rows).items():
-        if panel[0] == "rf":
-            worst = max(row["constant"] for row in members)
-            said = f"{shared.named(panel)}: no error below (2 - gamma)^2 - {CONSTANT:g} / sqrt(n)"
-            share = f"{shared.below(members):.0%} of {len(members)} below the line"
-            verdicts.append(Verdict(said, f"largest constant {worst:.2f}; {share}", worst <= CONSTANT))
-    softmax = [row for row in aligned if row["map"] == "raf"]
-    said = "raf: most alignment points with gamma < 2 lie below (2 - gamma)^2"
-    verdicts.append(shared.share_below(said, softmax, 0.5))
-    relu = [row for row in aligned if row["map"] == "relu-raf"]
-    said = "relu-raf: without the softmax, the alignment losses leave a larger error than for raf"
-    verdicts.append(shared.smaller(said, [row for row in softmax if row["n"] == 120], relu, "error"))
-    return verdicts
+    for panel, members in shared.panels([row for row in rows if row["map"] == "rf"]).items():
+        largest = max(row["constant"] for row in members)
+        claim = f"{panel}: no error below (2 - gamma)^2 - {CONSTANT:g} / sqrt(n)"
+        share = f"{shared.below(members):.0%} of {len(members)} below the line"
+        verdicts.append(Verdict(claim, f"largest constant {largest:.2f}; {share}", largest <= CONSTANT))
+    aligned = [row for row in rows if row["loss"] == "alignment"]
+    softmax, relu = ([row for row in aligned if row["map"] == name] for name in ("raf", "relu-raf"))
+    long = [row for row in softmax if row["n"] == 120]
+    claim = "relu-raf: without the softmax, the alignment losses leave a larger error than for raf"
+    return [
+        *verdicts,
+        shared.share_below("raf: most alignment points with gamma < 2 lie below (2 - gamma)^2", softmax),
+        shared.smaller(claim, long, relu, "error"),
+    ]
 
 
 def plot(rows: Table, figure: Figure) -> None:
-    shared.scatter(rows, figure, "samples", lambda row: "o" if row["loss"] == "alignment" else "x", len(MAPS))
+    shared.scatter(rows, figure, "samples", len(MAPS), lambda row: "o" if row["loss"] == "alignment" else "x")
 
 
-FIGURE = Experiment(
+FIGURE = shared.experiment(
     name="fig4",
     title="Training on a sentence teaches attention about its neighbours, random features not",
     about="Error on a review with one word and its label changed, after fine-tuning or re-training on the review "
@@ -63,9 +61,7 @@ FIGURE = Experiment(
     trial=trial,
     grid=grid,
     trials={"quick": 5, "paper": 20},
-    table=table,
+    table=partial(shared.table, losses=_LOSSES, penalties=_PENALTIES),
     claims=claims,
     plot=plot,
-    estimate=shared.estimate,
-    version=2,
 )

@@ -5,20 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from statistics import geometric_mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from wordsway.experiments.claims import above, curves, each
-from wordsway.experiments.experiment import (
-    Estimate,
-    Experiment,
-    Parameters,
-    RunConfig,
-    Table,
-    TrialResult,
-    Verdict,
-)
+from wordsway.experiments import Estimate, Experiment, RunConfig, TrialResult, Verdict
+from wordsway.experiments.claims import above, each, points
+from wordsway.experiments.experiment import Parameters, Table, TrialRecord
+from wordsway.figures import _style as style
 from wordsway.maps.attention import Attention
 from wordsway.seeds import generator, normal
 from wordsway.smoothness.mean_field_search import mean_field_lipschitz
@@ -38,26 +32,17 @@ _BOUNDS = {
 
 
 def layer(d: int, seed: int) -> Attention:
-    """Gaussian queries and keys, scaled to |A| = 1, and V = I."""
+    """Draw Gaussian queries and keys, scaled to |A| = 1; V = I."""
     source = generator(seed, "mean field")
     query, key = (normal(source, (d, d)) for _ in range(2))
     size = torch.linalg.matrix_norm(key.mT @ query, ord=2) / math.sqrt(d)
     return Attention(query / size, key)
 
 
-def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
-    """The largest ratio of distances that is found over measures in the ball of radius R, and the bounds."""
+def trial(parameters: Parameters, seed: int) -> TrialRecord:
+    """Search for the largest ratio of distances over measures in the ball of radius R, and compute the bounds."""
     masked, R = parameters["masked"], parameters["R"]
-    found = mean_field_lipschitz(layer(parameters["d"], seed), R, parameters["points"], seed, masked=masked)
-    return {
-        "lipschitz": found.value,
-        "derivative": found.derivative,
-        "lower": found.lower,
-        "two_point": found.two_point,
-        "upper": (1 + 3 * R**2) * math.exp(2 * R**2),  # the published one, for both; |A| = |V| = 1
-        "status": found.status,
-        "dtype": "float64",
-    }
+    return mean_field_lipschitz(layer(parameters["d"], seed), R, parameters["points"], seed, masked=masked)
 
 
 def grid(config: RunConfig) -> Iterable[Parameters]:
@@ -66,24 +51,26 @@ def grid(config: RunConfig) -> Iterable[Parameters]:
             yield {"d": _D, "points": _POINTS, "masked": masked, "R": R}
 
 
-def table(finished: Sequence[TrialResult]) -> Table:
-    """A row for each R; means are geometric, since constants of different A differ by orders of magnitude."""
+def table(results: Sequence[TrialResult]) -> Table:
+    """Return a row per R; means are geometric, since constants of different A differ by orders of magnitude."""
     rows: Table = []
-    for (masked, R), members in curves([{**one.parameters, **one.record} for one in finished], "masked", "R").items():
-        values = [row["lipschitz"] for row in members]
+    for point, trials in points(results, "masked", "R"):
+        upper = (1 + 3 * point["R"] ** 2) * math.exp(2 * point["R"] ** 2)  # the published one, for |A| = |V| = 1
+        known = [{**row, "upper": upper} for row in trials]
+        values = [row["value"] for row in known]
         rows.append(
             {
-                "panel": _TITLES[masked],
-                "R": R,
+                "panel": _TITLES[point["masked"]],
+                "R": point["R"],
                 "trials": len(values),
                 "mean": geometric_mean(values),
                 "least": min(values),
                 "most": max(values),
-                **{name: geometric_mean([row[name] for row in members]) for name in _BOUNDS},
-                "over_lower": min(row["lipschitz"] / row["lower"] for row in members),
-                "over_two_point": min(row["lipschitz"] / row["two_point"] for row in members),
-                "room": min(row["upper"] / row["lipschitz"] for row in members),
-                "converged": sum(row["status"] == "converged" for row in members),
+                **{name: geometric_mean([row[name] for row in known]) for name in _BOUNDS},
+                "over_lower": min(row["value"] / row["lower"] for row in known),
+                "over_two_point": min(row["value"] / row["two_point"] for row in known),
+                "room": min(upper / value for value in values),
+                "converged": sum(row["status"] == "converged" for row in known),
             }
         )
     return rows
@@ -101,11 +88,7 @@ def claims(rows: Table) -> list[Verdict]:
 
 
 def plot(rows: Table, figure: Figure) -> None:
-    from wordsway.figures import _style as style
-
-    panels = curves(rows, "panel")
-    for number, ((panel,), line) in enumerate(panels.items()):
-        axes = style.panel(figure, len(panels), number, panel)
+    for number, (axes, _, line) in enumerate(style.panels(figure, rows, ["panel"])):
         ordered = sorted(line, key=lambda row: float(row["R"]))
         x = [row["R"] ** 2 for row in ordered]
         least, most, mean = ([row[name] for row in ordered] for name in ("least", "most", "mean"))
@@ -115,22 +98,21 @@ def plot(rows: Table, figure: Figure) -> None:
             style.theory(axes, x, [row[name] for row in ordered], label)
             axes.get_lines()[-1].set_linestyle(dashes)
         axes.set_yscale("log")
-        axes.set_xlabel("$|A| R^2$")
-        axes.set_ylabel("Lipschitz constant in $W_2$")
+        style.label_axes(axes, "$|A| R^2$", "Lipschitz constant in $W_2$")
         axes.legend(fontsize=9, loc="upper left")
 
 
 def estimate(parameters: Parameters) -> Estimate:
-    """Seconds and memory of one trial: that of a few climbs."""
+    """Estimate one trial: a few searches."""
     return Estimate(1.5 if parameters["masked"] else 1.0, 5 * 10**8)
 
 
 FIGURE = Experiment(
     name="meanfield",
     title="Mean-field attention is Lipschitz, with a constant exponential in R^2",
-    about="The largest W2(F mu, F nu) / W2(mu, nu) that was found over measures in the ball of radius R, for Gaussian "
-    "queries and keys with |A| = 1, between the bounds of contribution 3; lines are geometric means, bands reach from "
-    "the least to the most.",
+    about="The largest W2(F mu, F nu) / W2(mu, nu) that was found over measures in the ball of radius R, for "
+    "Gaussian queries and keys with |A| = 1, between the bounds of contribution 3; lines are geometric means, bands "
+    "reach from the least to the most.",
     trial=trial,
     grid=grid,
     trials={"quick": 3, "paper": 5},
@@ -138,5 +120,5 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=estimate,
-    version=2,
+    version=3,
 )

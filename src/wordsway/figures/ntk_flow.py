@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from statistics import fmean
+from typing import TYPE_CHECKING
 
 from wordsway.contexts import gaussian_context
-from wordsway.experiments.claims import TOO_FEW, curves
-from wordsway.experiments.experiment import (
-    Estimate,
-    Experiment,
-    Parameters,
-    RunConfig,
-    Table,
-    TrialResult,
-    Verdict,
-)
+from wordsway.experiments import Estimate, Experiment, RunConfig, TrialResult, Verdict
+from wordsway.experiments.claims import curves, judge, points
+from wordsway.experiments.experiment import Parameters, Table, TrialRecord
+from wordsway.figures import _style as style
+from wordsway.kernels import Network, gradient_flow, ntk, smallest_eigenvalue
+from wordsway.seeds import generator, signs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,23 +22,13 @@ SAMPLES, D = 12, 30
 TIMES = (0.0, 0.25, 0.5, 1.0, 2.0, 3.0)  # in units of 1 / lambda_min
 
 
-def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
-    """Losses of the network and of its linearisation at each time, and the bound, over the loss at the start."""
-
-    from wordsway.kernels import Network, gradient_flow, ntk, smallest_eigenvalue
-    from wordsway.seeds import generator, signs
-
+def trial(parameters: Parameters, seed: int) -> TrialRecord:
+    """Measure the losses of a network and of its linearisation at each time, and their bound."""
     network = Network.drawn([D, parameters["width"], parameters["width"]], "tanh", seed)
     inputs = gaussian_context(SAMPLES, D, seed)
     labels = signs(generator(seed, "labels"), SAMPLES)
     slowest = smallest_eigenvalue(ntk(network, inputs)).value
-    flow = gradient_flow(network, inputs, labels, [time / slowest for time in TIMES])
-    start = float(flow.actual[0])
-    record: dict[str, Any] = {"lambda_min": slowest}
-    for place, time in enumerate(TIMES):
-        for name in ("actual", "linear", "bound"):
-            record[f"{name} {time:g}"] = float(getattr(flow, name)[place]) / start
-    return record
+    return gradient_flow(network, inputs, labels, [time / slowest for time in TIMES])
 
 
 def grid(config: RunConfig) -> Iterable[Parameters]:
@@ -50,21 +36,22 @@ def grid(config: RunConfig) -> Iterable[Parameters]:
         yield {"width": width}
 
 
-def table(finished: Sequence[TrialResult]) -> Table:
-    """One row for each width and time: means, and the largest share of the bound that a trial used."""
+def table(results: Sequence[TrialResult]) -> Table:
+    """Return one row per width and time: mean losses over that at the start, and the largest share of the bound."""
     rows: Table = []
-    for (width,), members in curves([{**one.parameters, **one.record} for one in finished], "width").items():
-        for time in TIMES:
-            actual, linear = ([row[f"{name} {time:g}"] for row in members] for name in ("actual", "linear"))
-            bound = [row[f"bound {time:g}"] for row in members]
+    for point, trials in points(results, "width"):
+        for place, time in enumerate(TIMES):
+            actual, linear, bound = (
+                [row[name][place] / row["actual"][0] for row in trials] for name in ("actual", "linear", "bound")
+            )
             rows.append(
                 {
-                    "width": width,
+                    **point,
                     "time": time,
-                    "trials": len(members),
-                    "actual": statistics.fmean(actual),
-                    "linear": statistics.fmean(linear),
-                    "bound": statistics.fmean(bound),
+                    "trials": len(trials),
+                    "actual": fmean(actual),
+                    "linear": fmean(linear),
+                    "bound": fmean(bound),
                     "used": max(a / b for a, b in zip(actual, bound, strict=True)),
                     "linear_used": max(a / b for a, b in zip(linear, bound, strict=True)),
                 }
@@ -81,29 +68,25 @@ def claims(rows: Table) -> list[Verdict]:
 
 def _below(claim: str, rows: Table, column: str) -> Verdict:
     later = [row[column] for row in rows if row["time"] > 0]
-    if not later:
-        return Verdict(claim, TOO_FEW, None)
-    return Verdict(claim, f"at most {max(later):.3f} of it", max(later) <= 1)
+    return judge(claim, later, lambda: (f"at most {max(later):.3f} of it", max(later) <= 1))
 
 
 def plot(rows: Table, figure: Figure) -> None:
-    from wordsway.figures import _style as style
-
     axes = style.panel(figure, 1, 0, f"N = {SAMPLES} samples, three weights, tanh", size=(6.0, 4.0))
     for number, ((width,), line) in enumerate(curves(rows, "width").items()):
-        x, actual, linear = ([row[name] for row in line] for name in ("time", "actual", "linear"))
-        style.curve(axes, x, actual, [0.0] * len(x), [None] * len(x), label=f"width {width}", number=number)
+        x, actual, linear, bound = ([row[name] for row in line] for name in ("time", "actual", "linear", "bound"))
+        style.curve(axes, x, actual, f"width {width}", number)
         style.line(axes, x, linear, f"width {width}, linear", number)
-    some = next(iter(curves(rows, "width").values()), [])
-    style.theory(axes, [row["time"] for row in some], [row["bound"] for row in some], "bound $e^{-t/2}$")
+        if number == 0:
+            style.theory(axes, x, bound, "bound $e^{-t/2}$")
     style.finish(axes, "time, in units of $1/\\lambda_{\\min}$", "loss / loss at the start", TIMES, False)
     low = max(min((min(row["actual"], row["linear"]) for row in rows), default=0.1), 1e-12) / 2
     axes.set_yscale("log")
-    axes.set_ylim(low, low**-0.6)  # all lines start at 1: above is room for the legend
+    axes.set_ylim(low, low**-0.6)  # all lines start at 1: the legend is above
 
 
 def estimate(parameters: Parameters) -> Estimate:
-    """Seconds and memory of one trial: some thousand forward and backward passes."""
+    """Estimate one trial: some thousand forward and backward passes."""
     return Estimate(1.0 + 1e-4 * parameters["width"] ** 2 / 4, 4 * 10**8)
 
 
@@ -119,5 +102,5 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=estimate,
-    version=2,
+    version=3,
 )

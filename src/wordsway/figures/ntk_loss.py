@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from wordsway.contexts import gaussian_context
-from wordsway.experiments.claims import TOO_FEW, curves
-from wordsway.experiments.experiment import (
-    Estimate,
-    Experiment,
-    Parameters,
-    RunConfig,
-    Table,
-    TrialResult,
-    Verdict,
-)
+from wordsway.experiments import Estimate, Experiment, RunConfig, TrialResult, Verdict
+from wordsway.experiments.claims import count_of, points, statistics
+from wordsway.experiments.experiment import Parameters, Table, TrialRecord
+from wordsway.figures import _style as style
+from wordsway.kernels import Network, descend
+from wordsway.seeds import generator, signs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,16 +24,13 @@ _FITTED = 1e-4
 _MANY, _FEW = 3.0, 0.8  # parameters over samples: then samples are fitted, or are not
 
 
-def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
-    """The loss after training a network of four weights on random labels."""
-    from wordsway.kernels import Network, descend
-    from wordsway.seeds import generator, signs
-
+def trial(parameters: Parameters, seed: int) -> TrialRecord:
+    """Train a network of four weights on random labels, and return its loss."""
     count, width = parameters["samples"], parameters["width"]
     labels = signs(generator(seed, "labels"), count)
     network = Network.drawn([width] * 4, "tanh", seed, scale=2.0)
-    found = descend(network, gaussian_context(count, width, seed), labels, parameters["steps"], enough=_FITTED / 10)
-    return {"loss": found.loss, "parameters": network.parameters, "steps_taken": len(found.losses)}
+    descent = descend(network, gaussian_context(count, width, seed), labels, parameters["steps"], enough=_FITTED / 10)
+    return {"loss": descent.loss, "parameters": network.parameters, "steps_taken": len(descent.losses)}
 
 
 def grid(config: RunConfig) -> Iterable[Parameters]:
@@ -47,51 +39,29 @@ def grid(config: RunConfig) -> Iterable[Parameters]:
             yield {"samples": count, "width": width, "steps": STEPS[config.scale]}
 
 
-def table(finished: Sequence[TrialResult]) -> Table:
+def table(results: Sequence[TrialResult]) -> Table:
     rows: Table = []
-    points = [{**one.parameters, **one.record} for one in finished]
-    for (count, width), members in curves(points, "samples", "width").items():
-        losses = [row["loss"] for row in members]
-        rows.append(
-            {
-                "samples": count,
-                "width": width,
-                "parameters": members[0]["parameters"],
-                "ratio": members[0]["parameters"] / count,
-                "trials": len(losses),
-                "mean": statistics.fmean(losses),
-                "most": max(losses),
-                "fitted": sum(loss <= _FITTED for loss in losses),
-            }
-        )
+    for point, trials in points(results, "samples", "width", "parameters"):
+        losses = [row["loss"] for row in trials]
+        ratio = point["parameters"] / point["samples"]
+        fitted = sum(loss <= _FITTED for loss in losses)
+        rows.append({**point, "ratio": ratio, **statistics(losses, "mean", "most"), "fitted": fitted})
     return rows
 
 
 def claims(rows: Table) -> list[Verdict]:
     many = [row for row in rows if row["ratio"] >= _MANY]
     few = [row for row in rows if row["ratio"] <= _FEW]
+    more = f"with {_MANY:g} times as many parameters as samples every sample is fitted"
     return [
-        _share(f"with {_MANY:g} times as many parameters as samples every sample is fitted", many, True),
-        _share(f"with {_FEW:g} times as many they are not", few, False),
+        count_of(more, many, "fitted", True, "{} of {} trainings"),
+        count_of(f"with {_FEW:g} times as many they are not", few, "fitted", False, "{} of {} trainings"),
     ]
 
 
-def _share(claim: str, rows: Table, fitted: bool) -> Verdict:
-    if not rows:
-        return Verdict(claim, TOO_FEW, None)
-    done, asked = sum(row["fitted"] for row in rows), sum(row["trials"] for row in rows)
-    return Verdict(claim, f"{done} of {asked} trainings", done == (asked if fitted else 0))
-
-
 def plot(rows: Table, figure: Figure) -> None:
-    from wordsway.figures import _style as style
-
     axes = style.panel(figure, 1, 0, "training loss on random labels, four weights, tanh", size=(6.4, 4.2))
-    for number, ((count,), line) in enumerate(curves(rows, "samples").items()):
-        ordered = sorted(line, key=lambda row: float(row["ratio"]))
-        x = [row["ratio"] for row in ordered]
-        mean = [max(row["mean"], 1e-8) for row in ordered]
-        style.curve(axes, x, mean, [0.0] * len(x), [None] * len(x), label=f"N = {count}", number=number)
+    style.lines(axes, [{**row, "mean": max(row["mean"], 1e-8)} for row in rows], "samples", "N = {}", x="ratio")
     low, high = min(row["ratio"] for row in rows), max(row["ratio"] for row in rows)
     places = [2.0**power for power in range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)]
     style.theory(axes, (1, 1), axes.get_ylim(), "parameters = samples")
@@ -99,7 +69,7 @@ def plot(rows: Table, figure: Figure) -> None:
 
 
 def estimate(parameters: Parameters) -> Estimate:
-    """Seconds and memory of one trial: a forward and a backward pass for each step."""
+    """Estimate one trial: a forward and a backward pass for each step."""
     work = parameters["samples"] * 18.0 * parameters["width"] ** 2 / 5e9
     return Estimate(0.5 + parameters["steps"] * (3e-4 + work), 4 * 10**8)
 
@@ -116,5 +86,5 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=estimate,
-    version=2,
+    version=3,
 )

@@ -1,9 +1,8 @@
 """NTK features of even activations become robust with their number; those of others do not."""
 
-from __future__ import annotations
-
 from wordsway.activations import ACTIVATIONS
-from wordsway.experiments.experiment import Experiment, Table, Verdict
+from wordsway.experiments import Verdict
+from wordsway.experiments.experiment import Table
 from wordsway.figures import _robustness as shared
 
 NAMES = "square cos tanh softplus gelu"
@@ -21,21 +20,15 @@ def claims(table: Table) -> list[Verdict]:
         even = ACTIVATIONS[name].parity == "even"
         return [shared.falls(name, rows) if even else shared.stays(name, rows)]
 
-    return shared.judged(table, judge)
+    return shared.claims(table, judge)
 
 
-FIGURE = Experiment(
+FIGURE = shared.experiment(
     name="robust-ntk",
     title="NTK features are robust for even activations",
     about="S = |x| |grad f(x)| of the interpolator on the p = k d NTK features x (x) phi'(W x) of N inputs, against k: "
     "for even phi it falls like sqrt(N d / p), the best that any model can do. On images of digits none "
     "becomes robust: some of two classes are too close.",
-    trial=shared.trial,
     grid=shared.grid("ntk", NAMES, SIZES),
-    trials={"quick": 5, "paper": 10},
-    table=shared.table,
     claims=claims,
-    plot=shared.draw,
-    estimate=shared.estimate,
-    version=2,
 )

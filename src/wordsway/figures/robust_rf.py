@@ -1,10 +1,9 @@
 """Random features are not robust, however many there are, unless E phi' = 0."""
 
-from __future__ import annotations
-
 from wordsway.activations import ACTIVATIONS
-from wordsway.experiments.claims import TOO_FEW, power_law
-from wordsway.experiments.experiment import Experiment, Table, Verdict
+from wordsway.experiments import Verdict
+from wordsway.experiments.claims import exponent
+from wordsway.experiments.experiment import Table
 from wordsway.figures import _robustness as shared
 
 NAMES = "square cos tanh softplus gelu relu"
@@ -23,31 +22,24 @@ def claims(table: Table) -> list[Verdict]:
             return [shared.falls(name, rows)]
         return [shared.stays(name, rows), grows(name, rows)]
 
-    return shared.judged(table, judge)
+    return shared.claims(table, judge)
 
 
 def grows(name: str, rows: Table) -> Verdict:
-    """That S at the largest width grows with the number of samples, at least like N^(1/6)."""
-    widest = [row for row in rows if row["width"] == max(one["width"] for one in rows)]
-    found = power_law(widest, "samples", "mean")
-    said = f"{name}: S grows with N, exponent at least 1/6"
-    if found is None:
-        return Verdict(said, TOO_FEW, None)
-    return Verdict(said, f"{found.exponent:.3f} (standard error {found.error:.3f})", found.exponent >= 1 / 6)
+    """Judge that S at the largest width grows with the number of samples, at least like N^(1/6)."""
+    most = max(row["width"] for row in rows)
+    widest = [row for row in rows if row["width"] == most]
+    return exponent(
+        f"{name}: S grows with N, exponent at least 1/6", widest, lambda fitted: fitted >= 1 / 6, x="samples"
+    )
 
 
-FIGURE = Experiment(
+FIGURE = shared.experiment(
     name="robust-rf",
     title="Random features are never robust, unless E phi' = 0",
     about="S = |x| |grad f(x)| of the interpolator on k random features phi(V x) of N inputs, against k: it does "
     "not fall where E phi' is not 0, however many features there are, and grows with N. On "
     "images of digits no activation becomes robust: some of two classes are too close.",
-    trial=shared.trial,
     grid=shared.grid("rf", NAMES, SIZES),
-    trials={"quick": 5, "paper": 10},
-    table=shared.table,
     claims=claims,
-    plot=shared.draw,
-    estimate=shared.estimate,
-    version=2,
 )

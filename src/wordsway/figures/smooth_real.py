@@ -1,26 +1,22 @@
 """How smooth attention is on real text: local Lipschitz constants against the length of the context."""
 
-from __future__ import annotations
+from functools import partial
 
-from typing import TYPE_CHECKING, Any
-
+from wordsway.experiments import Verdict
 from wordsway.experiments.claims import each
-from wordsway.experiments.experiment import Experiment, Parameters, Table, Verdict
+from wordsway.experiments.experiment import Parameters, Table, TrialRecord
 from wordsway.figures import _smoothness as shared
 from wordsway.smoothness import local_lipschitz
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LENGTHS = {"quick": (4, 16, 64, 128), "paper": (2, 4, 8, 16, 32, 64, 128, 240)}
 
 
-def trial(parameters: Parameters, seed: int) -> dict[str, Any]:
-    """The constant of a layer at what it reads on the first n tokens of a review."""
+def trial(parameters: Parameters, seed: int) -> TrialRecord:
+    """Measure the constant of a layer at its input on the first n tokens of a review."""
     model, attention = shared.layer_of(parameters)
     tokens = model.review_tokens(1, parameters["n"], seed)
     context = model.layer_inputs(tokens, parameters["layer"])[0].double()
-    return shared.constant(local_lipschitz(attention, context, seed=seed))
+    return local_lipschitz(attention, context, seed=seed)
 
 
 def claims(table: Table) -> list[Verdict]:
@@ -34,11 +30,7 @@ def claims(table: Table) -> list[Verdict]:
     return [*each(table, "panel", judge), shared.converged(table)]
 
 
-def plot(table: Table, figure: Figure) -> None:
-    shared.draw(table, figure, 0.25, "∝ $n^{1/4}$")
-
-
-FIGURE = Experiment(
+FIGURE = shared.experiment(
     name="smooth-real",
     title="On real text attention grows steeper like n^(1/4)",
     about="Local Lipschitz constants of attention layers at their own inputs on film reviews, against the length of "
@@ -46,9 +38,6 @@ FIGURE = Experiment(
     trial=trial,
     grid=shared.grid_over(LENGTHS),
     trials={"quick": 3, "paper": 10},
-    table=shared.table,
     claims=claims,
-    plot=plot,
-    estimate=shared.estimate,
-    version=2,
+    plot=partial(shared.plot, power=0.25, label="∝ $n^{1/4}$"),
 )

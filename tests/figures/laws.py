@@ -1,0 +1,160 @@
+"""Made-up trials of every figure: records that obey what theory says of it, and changes that break it."""
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from wordsway.experiments import Experiment, RunConfig, TrialResult
+from wordsway.figures import all_figures, fig1, ntk_flow
+
+Record: TypeAlias = dict[str, Any]
+Law: TypeAlias = Callable[[Record, int], Record]  # of the parameters and the seed of a trial
+Change: TypeAlias = Callable[[Record, Record], Record]  # of its parameters and its record
+
+
+def results(name: str, change: Change = lambda point, record: {}, config: RunConfig | None = None) -> list[TrialResult]:
+    """All trials of a figure and of those it needs, each record updated by a change."""
+    made = []
+    for trial in all_figures()[name].planned(config or RunConfig(trials=2)):
+        point = json.loads(trial.parameters)
+        record = LAWS[trial.experiment](point, trial.seed)
+        made.append(TrialResult(trial.experiment, point, trial.seed, {**record, **change(point, record)}))
+    return made
+
+
+def table(name: str, change: Change = lambda point, record: {}, config: RunConfig | None = None) -> list[Record]:
+    """The table of those trials."""
+    return figure(name).table(results(name, change, config))
+
+
+def figure(name: str) -> Experiment:
+    return all_figures()[name]
+
+
+# Theory
+
+
+def _sensitivity(point: Record, seed: int) -> Record:
+    n, noise = float(point["n"]), 1.01 if seed % 2 else 0.99
+    root = (1 + 1 / math.sqrt(n)) / math.sqrt(n) * float(point.get("depth", 1))
+    value = noise * (2.0 if point["map"] == "raf" else root)
+    return {"sensitivity": value, "ceiling": 1.5 * value, "status": "converged"}
+
+
+def _generalization(point: Record, seed: int) -> Record:
+    """A penalty lowers gamma, softmax attention is below the line, and a swapped loss is worse."""
+    share = {"raf": 0.5, "rf": 0.9, "relu-raf": 1.5}[point["map"]]
+    searches = []
+    for training in ("fine-tuned", "re-trained"):
+        for loss, factor in (("alignment", 1.0), ("error", 0.9), ("swapped", 1.2)):
+            for penalty in (0.0, 1.0, 0.1, 0.01):
+                gamma = 1.5 - 0.5 * penalty + 0.01 * seed
+                numbers = {"gamma": gamma, "bound": (2 - gamma) ** 2, "error": share * factor * (2 - gamma) ** 2}
+                rest = {"floor": 0.0, "constant": 3.0, "sensitivity": 1.0, "after": 0.5, "interpolates": True}
+                searches.append({"training": training, "loss": loss, "penalty": penalty, **numbers, **rest})
+    return {"searches": searches}
+
+
+def _gap(point: Record, seed: int) -> Record:
+    gap = (0.5 + 0.01 * seed) * math.sqrt(point["samples"] / point["n"])
+    return {"gap": gap, "ceiling": 9 * gap}
+
+
+def attention(values: list[float]) -> list[list[float]]:
+    """Four words, three of which attend to the last one by these values."""
+    return [[0.2, 0.2, 0.2, value] for value in values] + [[0.2] * 4]
+
+
+def _first(point: Record, seed: int) -> Record:
+    if point["part"] == "scores":
+        both = zip(fig1.SENTENCES, (0.1, 0.2), strict=True)
+        return {"scores": [{"words": text.split(), "scores": attention([last] * 3)} for text, last in both]}
+    return {"prompts": {"before": {"Yes": 0.3, "No": 0.7}, "after": {"Yes": 0.6, "No": 0.4}, "total_variation": 0.3}}
+
+
+def _layers(point: Record, seed: int) -> Record:
+    changes = {"attracting": [0.3] * 4, "noise": [0.1] * 4, "noise_deviation": [0.01] * 4, "word": "word"}
+    return {"tokens": 200, "changes": changes}
+
+
+def _scores(point: Record, seed: int) -> Record:
+    before, after = ([[0.3, 0.3, value, 0.3]] * 4 for value in (0.1, 0.4))
+    return {"word": "c", "tokens": [2], "words": list("abcd"), "before": before, "after": after}
+
+
+def _flow(point: Record, seed: int) -> Record:
+    rates = (("actual", 1.5), ("linear", 1.0), ("bound", 0.5))
+    return {name: [3 * math.exp(-rate * time) for time in ntk_flow.TIMES] for name, rate in rates}
+
+
+def _eigenvalue(point: Record, seed: int) -> Record:
+    few = point["width"] ** 2 < point["samples"]
+    share = 0.0 if few else 1 - point["samples"] / point["width"] ** 2
+    return {"smallest_eigenvalue": 2 * share, "mean_eigenvalue": 2.0, "status": "singular" if few else "regular"}
+
+
+def _loss(point: Record, seed: int) -> Record:
+    parameters = 3 * point["width"] ** 2 + point["width"]
+    return {"loss": 1e-6 if parameters > point["samples"] else 0.5, "parameters": parameters}
+
+
+def sweep(point: Record, law: Callable[[str, int, int], float]) -> Record:
+    """Sensitivities by activation, samples and width; on images, those of tanh."""
+    names, samples, widths = (point[key].split() for key in ("activations", "samples", "widths"))
+    drawn = point["data"] == "gaussian"
+    return {
+        "points": [
+            {"activation": name, "samples": int(count), "width": int(width)}
+            | {"sensitivity": law(name if drawn else "tanh", int(count), int(width))}
+            for name in names
+            for count in samples
+            for width in widths
+        ]
+    }
+
+
+def robust(name: str, count: int, width: int) -> float:
+    return math.sqrt(count) * (30 / math.sqrt(width) if name in ("square", "cos") else 1.0)
+
+
+def steepness(point: Record, power: float) -> Record:
+    """Lipschitz constants that grow with a power of n, the more the higher the layer."""
+    value = (1 + point["layer"]) * float(point["n"]) ** power
+    return {"lipschitz": value, "status": "converged", "upper": 1e9, "rotary": point["model"] == "smollm2"}
+
+
+def _bounds(point: Record, seed: int) -> Record:
+    constants = {"typical": 1.0, "adversarial": 2.0, "climbed": 3.0}
+    lower = {"first_word": 1.5, "adversarial_bound": 1.0}
+    return {**constants, **lower, "covariance": 5.0, "discrete": 9.0, "mean_field": None}
+
+
+def between(R: float, share: float) -> float:
+    """A number at a share of the way, in logarithms, from the lower to the upper bound of mean-field attention."""
+    upper, lower = (1 + 3 * R**2) * math.exp(2 * R**2), R**2 / 8 * math.exp(R**2 / 4)
+    return float(upper**share * lower ** (1 - share))
+
+
+def _mean_field(point: Record, seed: int) -> Record:
+    lower = between(point["R"], 0.0)
+    value = (1 + 0.1 * seed) * between(point["R"], 0.5)
+    return {"value": value, "lower": lower, "two_point": 1.5 * lower, "status": "converged"}
+
+
+LAWS: dict[str, Law] = {
+    **dict.fromkeys(("fig2-rf", "fig2-drf", "fig3-raf", "fig3-relu"), _sensitivity),
+    **dict.fromkeys(("fig4", "fig5"), _generalization),
+    "appendix-e": _gap,
+    "fig1": _first,
+    "fig3-layers": _layers,
+    "fig3-scores": _scores,
+    "ntk-flow": _flow,
+    "ntk-lambda": _eigenvalue,
+    "ntk-loss": _loss,
+    **dict.fromkeys(("robust-rf", "robust-ntk"), lambda point, seed: sweep(point, robust)),
+    "smooth-real": lambda point, seed: steepness(point, 0.25),
+    "smooth-adversarial": lambda point, seed: steepness(point, 0.5),
+    "smooth-bounds": _bounds,
+    "meanfield": _mean_field,
+}
