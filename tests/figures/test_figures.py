@@ -385,10 +385,14 @@ def test_words_of_a_decoder_do_not_see_the_last_one_and_an_encoder_has_no_answer
     assert figure("fig1").table([none]) == []
 
 
+@pytest.mark.parametrize("name", ["fig1", "fig3-layers", "fig3-scores"])
+def test_more_trials_of_a_model_add_no_rows(name: str) -> None:
+    assert table(name, config=RunConfig(trials=3)) == table(name, config=RunConfig(trials=1))
+
+
 def test_tokens_that_do_not_see_the_moved_one_are_not_counted() -> None:
     """The mean may rise where most look at it less."""
     looks = {"before": [0.0, 0.1, 0.1, 0.1], "after": [0.0, 0.05, 0.1, 0.91]}
     change = {when: [[value] * 4 for value in values] for when, values in looks.items()}
-    rows = table("fig3-scores", lambda point, record: change, RunConfig(trials=1))
-    verdict = figure("fig3-scores").claims(rows)[0]
+    verdict = figure("fig3-scores").claims(table("fig3-scores", lambda point, record: change))[0]
     assert (verdict.measured, verdict.holds) == ("0.067 to 0.320, 4.8 times; 1 of 2 look at it more", True)

@@ -51,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", all_figures())
 def test_every_figure_can_be_drawn_with_all_rows_with_one_trial_and_with_none(name: str) -> None:
-    rows = table(name, config=RunConfig(trials=1))
+    rows = table(name)
     before = [dict(one) for one in rows]
     light, dark = (render(_draw(name, rows), "svg", dark) for dark in (False, True))
     assert rows == before  # drawing changes no number

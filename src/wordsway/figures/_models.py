@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from wordsway.experiments import Estimate, Experiment, RunConfig
-from wordsway.experiments.experiment import Parameters, Table
+from wordsway.experiments import Estimate, Experiment, RunConfig, TrialResult
+from wordsway.experiments.experiment import Parameters, Table, canonical
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +28,11 @@ def word_with_token(model: Model, text: str, token: int) -> tuple[Text, Word]:
     """Split a text, and return it with the first word that ends at or after a token."""
     read = model.read(text)
     return read, next(word for word in read.scored if word.tokens[-1] >= token)
+
+
+def first_trials(results: Sequence[TrialResult]) -> list[TrialResult]:
+    """Return the first trial of each point: attention does not depend on the seed, so others only repeat it."""
+    return list({canonical(result.parameters): result for result in reversed(results)}.values())[::-1]
 
 
 def cells(words: Sequence[str], scores: Sequence[Sequence[float]]) -> Table:

@@ -43,7 +43,7 @@ def grid(config: RunConfig) -> Iterable[Parameters]:
 def table(results: Sequence[TrialResult]) -> Table:
     """Return one row per sentence and pair of words, one per prompt and answer, and one for their distance."""
     rows: Table = []
-    for result in results:
+    for result in shared.first_trials(results):
         head: dict[str, Any] = {"model": result["model"], "part": result["part"]}
         for sentence, found in zip(SENTENCES, result.record.get("scores", ()), strict=False):
             rows += [{**head, "case": sentence, **cell} for cell in shared.cells(found["words"], found["scores"])]

@@ -48,7 +48,7 @@ def grid(config: RunConfig) -> Iterable[Parameters]:
 def table(results: Sequence[TrialResult]) -> Table:
     """Return one row per model and layer."""
     rows: Table = []
-    for result in results:
+    for result in shared.first_trials(results):
         changes = result["changes"]
         columns = zip(*(changes[name] for name in ("attracting", "noise", "noise_deviation")), strict=True)
         for layer, values in enumerate(columns):

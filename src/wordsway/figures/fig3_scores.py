@@ -49,7 +49,7 @@ def table(results: Sequence[TrialResult]) -> Table:
     return [
         {"model": result["model"], "when": when, "word": result["word"], **cell}
         | {"moved": cell["column"] in result["tokens"]}
-        for result in results
+        for result in shared.first_trials(results)
         for when in WHEN
         for cell in shared.cells(result["words"], result[when])
     ]
