@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -99,6 +100,11 @@ class Scene:
     def radius(self) -> float:
         return math.sqrt(self.X.shape[1])
 
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The positional arguments of a measurement: map, contexts, labels, X, y, word."""
+        return self.phi, self.contexts, self.labels, self.X, self.y, self.word
+
     def models(self) -> Models:
         own = plain_features(self.phi, self.X[None])[0]
         return models(plain_features(self.phi, self.contexts), self.labels, own, self.y)
@@ -147,6 +153,6 @@ MAPS: dict[str, Callable[[int, int, int], FeatureMap]] = {
 
 
 def scene(name: str, seed: int = 0, n: int = 5, d: int = 4, count: int = 6) -> Scene:
-    """Gaussian samples, with weights that are stored, so that the map is the same for all who ask."""
+    """Gaussian samples, and a map with stored weights."""
     contexts = torch.stack([gaussian_context(n, d, 100 * seed + sample) for sample in range(count + 1)])
     return Scene(MAPS[name](n, d, seed), contexts[1:], signs(count, seed), contexts[0], (-1.0) ** seed, seed % n)

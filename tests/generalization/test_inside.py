@@ -20,17 +20,20 @@ def _normal(*shape: int, seed: int) -> Array:
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-class Asked:
-    """An objective that keeps the points it was asked, and fails outside the ball."""
+class Watched:
+    """An objective that keeps the points of its evaluations, and fails outside the ball."""
 
-    def __init__(self, objective: Objective, radius: float = RADIUS) -> None:
-        self.objective, self.radius = objective, radius
-        self.points: list[Array] = []
+    def __init__(self, objective: Objective) -> None:
+        self.objective, self.points = objective, list[Array]()
 
     def __call__(self, point: Array, gradient: bool) -> tuple[Array, Array | None]:
-        assert float(np.linalg.norm(point, axis=-1).max()) <= self.radius * (1 + 1e-12)
+        assert float(np.linalg.norm(point, axis=-1).max()) <= RADIUS * (1 + 1e-12)
         self.points.append(point.copy())
         return self.objective(point, gradient)
+
+
+def _search(objective: Objective, starts: Array, budget: SearchBudget = SMOOTH) -> Any:
+    return maximise(Watched(objective), starts, RADIUS, budget, inside=True)
 
 
 def _hill(matrices: Array, tops: Array, heights: Array) -> Objective:
@@ -54,9 +57,7 @@ def _concave(count: int, d: int, seed: int) -> tuple[Array, Array]:
 def test_an_interior_maximum_of_a_concave_quadratic(d: int, height: float) -> None:
     matrices, tops = _concave(3, d, seed=d)
     tops *= np.array([0.0, 0.3, 0.9])[:, None] * RADIUS / np.linalg.norm(tops, axis=-1, keepdims=True)
-    objective = _hill(matrices, tops, np.full(3, height))
-    starts = 0.5 * _normal(8, 3, 1, d, seed=2)
-    found = maximise(Asked(objective), starts, RADIUS, SMOOTH, inside=True)
+    found = _search(_hill(matrices, tops, np.full(3, height)), 0.5 * _normal(8, 3, 1, d, seed=2))
     assert found.value == pytest.approx(np.full(3, height), abs=1e-5 * (1 + abs(height)))
     assert bool((found.value <= height).all())
     assert found.converged.all() or height == 0  # relative to 0, nothing is small
@@ -66,39 +67,35 @@ def test_an_interior_maximum_of_a_concave_quadratic(d: int, height: float) -> No
 
 @pytest.mark.parametrize("d", [2, 6])
 def test_a_maximum_outside_is_approached_to_the_edge(d: int) -> None:
-    tops = 4 * RADIUS * _normal(2, d, seed=1)
+    tops = _normal(2, d, seed=1)
     tops *= 2 * RADIUS / np.linalg.norm(tops, axis=-1, keepdims=True)
-    objective = _hill(np.stack([np.eye(d)] * 2), tops, np.zeros(2))
-    found = maximise(Asked(objective), 0.1 * _normal(4, 2, 1, d, seed=2), RADIUS, SMOOTH, inside=True)
+    found = _search(_hill(np.stack([np.eye(d)] * 2), tops, np.zeros(2)), 0.1 * _normal(4, 2, 1, d, seed=2))
     assert found.value == pytest.approx(np.full(2, -(RADIUS**2)), rel=1e-5)
     assert found.delta[:, 0] == pytest.approx(tops / 2, abs=0.05)
     assert found.converged.all()
 
 
-def test_starts_are_points_only_inside() -> None:
+def test_only_with_inside_starts_keep_their_length() -> None:
     starts = _normal(5, 2, 1, 3, seed=1)
-    starts /= np.linalg.norm(starts, axis=-1, keepdims=True)
-    starts *= np.array([0.0, 0.1, 1.0, 3.0, 30.0]).reshape(-1, 1, 1, 1)
-    objective = _hill(np.stack([np.eye(3)] * 2), np.zeros((2, 3)), np.zeros(2))
+    starts *= np.array([0.0, 0.1, 1.0, 3.0, 30.0]).reshape(-1, 1, 1, 1) / np.linalg.norm(starts, axis=-1, keepdims=True)
     for inside, lengths in ((True, [0.0, 0.1, 1.0, 3.0, 3.0]), (False, [0.0, 3.0, 3.0, 3.0, 3.0])):
-        asked = Asked(objective)
-        maximise(asked, starts, RADIUS, SMOOTH, inside=inside)
-        first = np.linalg.norm(asked.points[0][:, :, 0], axis=-1)
+        watched = Watched(_hill(np.stack([np.eye(3)] * 2), np.zeros((2, 3)), np.zeros(2)))
+        maximise(watched, starts, RADIUS, SMOOTH, inside=inside)
+        first = np.linalg.norm(watched.points[0][:, :, 0], axis=-1)
         assert first == pytest.approx(np.repeat(np.array(lengths)[:, None], 2, axis=1))
 
 
-def test_a_small_hill_near_the_centre_is_climbed() -> None:
+def test_a_narrow_maximum_near_the_centre_is_reached() -> None:
     """Far from it the objective is flat, so that the start has to be near."""
 
     def bump(point: Array, gradient: bool) -> tuple[Array, Array | None]:
-        centre = np.full(point.shape[-1], 0.1)
-        away = point - centre
+        away = point - 0.1
         value = np.exp(-30 * (away**2).sum(-1, keepdims=True))
         return value[..., 0, 0] - 1, -60 * value * away if gradient else None
 
     starts = np.zeros((2, 1, 1, 3))
     starts[0, ..., 0], starts[1, ..., 1] = 0.2, 0.3
-    found = maximise(Asked(bump), starts, RADIUS, SMOOTH, inside=True)
+    found = _search(bump, starts)
     assert found.value[0] == pytest.approx(0.0, abs=1e-5)
     assert found.delta[0, 0] == pytest.approx([0.1] * 3, abs=1e-2)
 
@@ -107,42 +104,38 @@ def test_a_small_hill_near_the_centre_is_climbed() -> None:
 @given(
     seed=st.integers(0, 1000), d=st.integers(1, 8), lift=st.floats(0.01, 1e6), size=st.sampled_from([1e-6, 1.0, 1e6])
 )
-def test_objectives_below_zero_converge_and_say_so(seed: int, d: int, lift: float, size: float) -> None:
+def test_objectives_below_zero_converge(seed: int, d: int, lift: float, size: float) -> None:
     """Losses are searched as -(loss + a constant): the tolerance is relative to the size of the value."""
     matrices, tops = _concave(2, d, seed)
     objective = _hill(size * matrices, tops, np.full(2, -lift * size))
-    found = maximise(Asked(objective), _normal(6, 2, 1, d, seed=seed), RADIUS, SMOOTH, inside=True)
+    found = _search(objective, _normal(6, 2, 1, d, seed=seed))
     assert found.converged.all()
-    inside = np.linalg.norm(tops, axis=-1) <= RADIUS
-    assert bool((found.value[inside] <= -lift * size).all())
-    reached = np.abs(found.value[inside] + lift * size)
-    assert bool((reached <= 1e-4 * lift * size).all())
-    again, _ = objective(found.delta[None], False)
-    assert again[0] == pytest.approx(found.value, rel=1e-9)
+    reached = found.value[np.linalg.norm(tops, axis=-1) <= RADIUS]
+    assert bool((reached <= -lift * size).all())
+    assert bool((np.abs(reached + lift * size) <= 1e-4 * lift * size).all())
+    assert objective(found.delta[None], False)[0][0] == pytest.approx(found.value, rel=1e-9)
 
 
-def test_a_search_that_is_cut_short_below_zero_says_so() -> None:
-    matrices = np.diag(np.geomspace(1e-3, 1, 30))[None]
-    objective = _hill(matrices, np.full((1, 30), 0.3), np.array([-1e-6]))
-    short = SearchBudget(power=0, screen=1, keep=1, polish=2, tolerance=1e-6)
-    found = maximise(Asked(objective), _normal(1, 1, 1, 30, seed=1), RADIUS, short, inside=True)
-    assert not found.converged.any()
-    long = maximise(Asked(objective), _normal(1, 1, 1, 30, seed=1), RADIUS, SMOOTH, inside=True)
-    assert long.value[0] > found.value[0]
+def test_a_search_that_is_cut_short_below_zero_has_not_converged() -> None:
+    objective = _hill(np.diag(np.geomspace(1e-3, 1, 30))[None], np.full((1, 30), 0.3), np.array([-1e-6]))
+    starts = _normal(1, 1, 1, 30, seed=1)
+    short = _search(objective, starts, SearchBudget(power=0, screen=1, keep=1, polish=2, tolerance=1e-6))
+    assert not short.converged.any()
+    assert _search(objective, starts).value[0] > short.value[0]
 
 
 @pytest.mark.parametrize("value", [-3.0, -1e-8])
 def test_a_negative_constant_is_returned_at_once(value: float) -> None:
-    def flat(point: Array, gradient: bool) -> tuple[Array, Array | None]:
-        return np.full(point.shape[:2], value), np.zeros_like(point)
-
-    found = maximise(Asked(flat), _normal(5, 2, 1, 3, seed=1), RADIUS, SMOOTH, inside=True)
+    found = _search(
+        lambda point, gradient: (np.full(point.shape[:2], value), np.zeros_like(point)), _normal(5, 2, 1, 3, seed=1)
+    )
     assert found.value.tolist() == [value, value]
     assert found.converged.all()
     assert found.evaluations <= 4
 
 
-def test_never_less_than_the_best_start() -> None:
+@pytest.mark.parametrize("anneal", [0, 60])
+def test_never_less_than_the_best_start(anneal: int) -> None:
     rays = 3 * _normal(7, 3, seed=1)
 
     def waves(point: Array, gradient: bool) -> tuple[Array, Array | None]:
@@ -150,8 +143,5 @@ def test_never_less_than_the_best_start() -> None:
         return np.sin(angle).sum((-2, -1)) - 20, np.cos(angle) @ rays if gradient else None
 
     starts = 0.3 * _normal(20, 4, 1, 3, seed=2)
-    found = maximise(Asked(waves), starts, RADIUS, SMOOTH, inside=True)
-    assert bool((found.value >= waves(starts, False)[0].max(0)).all())
-    kinked = SearchBudget(power=0, screen=12, keep=3, polish=20, anneal=60, tolerance=1e-6)
-    annealed = maximise(Asked(waves), starts, RADIUS, kinked, inside=True)
-    assert bool((annealed.value >= waves(starts, False)[0].max(0)).all())
+    budget = SearchBudget(power=0, screen=12, keep=3, polish=20, anneal=anneal, tolerance=1e-6)
+    assert bool((_search(waves, starts, budget).value >= waves(starts, False)[0].max(0)).all())

@@ -2,13 +2,9 @@
 
 import pytest
 import torch
-from torch import Tensor
+from maps.twins import normal
 
 from wordsway.kernels import Network, descend, gradient_flow, ntk
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def test_a_linear_network_follows_its_kernel_exactly() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from maps.twins import normal
 from torch import Tensor
 
 from wordsway import NumericalError
@@ -16,10 +17,6 @@ from wordsway.kernels import FeatureModel, feature_robustness, robustness_sweep
 from wordsway.kernels.features import FeatureBlocks, feature_rows
 
 SMOOTH = ("square", "tanh", "cos", "softplus", "gelu", "sigmoid")
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def explicit(model: FeatureModel) -> Any:

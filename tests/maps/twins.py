@@ -10,7 +10,7 @@ from torch import Tensor
 from wordsway.maps import Attention, DeepRandomFeatures, FeatureMap, RandomFeatures
 
 
-def normal(*shape: int, seed: int) -> Tensor:
+def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
