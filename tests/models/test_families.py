@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
 import wordsway as ws
@@ -18,8 +16,8 @@ from wordsway.models.families import is_causal
 FAMILIES = list(small.SMALL)
 
 
-def _rows(model: ws.Model, texts: int, n: int, seed: int = 1) -> torch.Tensor:
-    return torch.randn(texts, n, model.d, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+def _rows(model: ws.Model, texts: int, n: int) -> torch.Tensor:
+    return torch.randn(texts, n, model.d, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
 # Attention
@@ -29,23 +27,14 @@ def _rows(model: ws.Model, texts: int, n: int, seed: int = 1) -> torch.Tensor:
 def test_a_layer_is_what_the_models_own_module_computes(name: str) -> None:
     network = small.make(name)
     model = ws.load(network)
-    X = _rows(model, 2, 11)
-    for index in range(small.LAYERS):
-        expected = small.own_attention(network, index, X, small.SMALL[name].causal)
-        torch.testing.assert_close(model.attention(index)(X), expected, rtol=1e-9, atol=1e-9)
+    for n in (1, 11):
+        X = _rows(model, 2, n)
+        for index in range(small.LAYERS):
+            expected = small.own_attention(network, index, X, small.SMALL[name].causal)
+            torch.testing.assert_close(model.attention(index)(X), expected, rtol=1e-9, atol=1e-9)
     for causal in (True, False):
         expected = small.own_attention(network, 1, X, causal)
         torch.testing.assert_close(model.attention(1, causal=causal)(X), expected, rtol=1e-9, atol=1e-9)
-
-
-@settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 10**6), n=st.integers(1, 12))
-def test_any_weights_are_read_right(seed: int, n: int) -> None:
-    network = small.make(FAMILIES[seed % len(FAMILIES)], seed=seed)
-    model = ws.load(network)
-    X = _rows(model, 1, n, seed)
-    expected = small.own_attention(network, seed % 3, X, model.causal)
-    torch.testing.assert_close(model.attention(seed % 3)(X), expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
