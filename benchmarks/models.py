@@ -30,7 +30,7 @@ def _text(model: Any, n: int, seed: int = 0) -> str:
     """The opening of a review that the model reads as n tokens, with those that open and close it."""
     for length in range(n - 1, 2, -1):
         tokens = model.review_tokens(1, length, seed)[0].tolist()
-        text: str = model.texts.tokenizer.decode(tokens, skip_special_tokens=True)
+        text: str = model.texts.backend.decode(tokens, skip_special_tokens=True)
         if len(model.read(text).ids) <= n:
             return text
     raise ValueError(f"no opening of the review of seed {seed} has {n} tokens or fewer")
@@ -52,7 +52,7 @@ def text_profile(n: int, threads: int, runs: int) -> dict[str, Any]:
     model = ws.load(MODEL)
     text = _text(model, n)
     (found, *_), costs = measure(lambda _: model.profile(text), runs, warm=False)
-    return {**costs, "tokens": len(found.text.ids), "values": [score.value for score in found.scores]}
+    return {**costs, "tokens": len(found.text.ids), "values": found.values.tolist()}
 
 
 def text_loop(n: int, threads: int) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def text_memory(n: int, words: int, steps: int, threads: int) -> dict[str, Any]:
     model = ws.load(MODEL)
     text = _text(model, n)
     (found,), costs = measure(lambda _: model.profile(text, range(words), steps=steps), warm=False)
-    return {**costs, "tokens": len(found.text.ids), "words": len(found.scores), "value": found.best.value}
+    return {**costs, "tokens": len(found.text.ids), "words": len(found.words), "value": found.best.value}
 
 
 def text_swaps(n: int, threads: int, runs: int, exhaustive: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What networks give for embeddings, by plain passes through the whole of them: the twin of `Reader`."""
+"""What networks compute from embeddings, by plain passes through the whole of them: the twin of `TextFeatures`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +11,7 @@ import wordsway as ws
 from models import small_transformers as small
 from models import tiny
 from wordsway.models.outputs import output_named
-from wordsway.models.reader import Reader
-from wordsway.models.words import Word
+from wordsway.models.response import Span, TextFeatures
 
 DISTRIBUTIONS = ("next", "class")
 
@@ -70,23 +69,24 @@ def make(config: str, kind: str, **options: Any) -> Any:
     return network.double()
 
 
-def reader(network: Any, ids: Sequence[int], on: str | int) -> Reader:
-    model = ws.load(network)
-    return Reader(model, ids, output_named(on, model.layers, model.network, model.name))
+def features(network: Any, ids: Sequence[int], on: str | int) -> TextFeatures:
+    return model_features(ws.load(network), ids, on)
 
 
-def words(n: int) -> list[Word]:
-    """Words for n tokens: one a token, but for the last two."""
-    single = [Word(k, "one", 0, 0, (k,)) for k in range(n - 2)]
-    return [*single, Word(n - 2, "two", 0, 0, (n - 2, n - 1))]
+def model_features(model: ws.Model, ids: Sequence[int], on: str | int) -> TextFeatures:
+    return TextFeatures(model, ids, output_named(on, model.layers, model.network, model.name))
 
 
-def moved(rows: Tensor, word: Word, move: Tensor) -> Tensor:
-    """Embeddings (n, e) with one word moved by the first rows of (m, e)."""
-    found = rows.clone()
-    for part, place in enumerate(word.tokens):
-        found[place] += move[part]
-    return found
+def spans(n: int) -> list[Span]:
+    """Words for n tokens: one per token, except for the last word, which has two."""
+    return [*((row,) for row in range(n - 2)), (n - 2, n - 1)]
+
+
+def moved(rows: Tensor, span: Sequence[int], move: Tensor) -> Tensor:
+    """Embeddings (n, e) with the rows of one word moved by (m, e), or by as many numbers."""
+    perturbed = rows.clone()
+    perturbed[list(span)] += move.reshape(-1, rows.shape[1])[: len(span)]
+    return perturbed
 
 
 def random_moves(count: int, rows: Tensor, seed: int = 1) -> Tensor:

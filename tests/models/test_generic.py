@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import wordsway as ws
 from models import plain, tiny
 from models import small_transformers as small
 from wordsway.errors import InputError
 from wordsway.models.families import is_causal, positions_of
-from wordsway.models.outputs import output_named
-from wordsway.models.reader import Reader
+from wordsway.models.response import TextFeatures
 
 LAYERS = 3
 N = 7
@@ -52,6 +51,13 @@ def _make(name: str, **options: Any) -> Any:
     return plain.make(config, kind, **given, **options)
 
 
+def _clean(network: Any, ids: list[int], on: str | int) -> Tensor:
+    """The features of the text itself."""
+    phi = plain.features(network, ids, on)
+    with torch.no_grad():
+        return phi(phi.embedded)
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_the_attributes_of_a_model(name: str) -> None:
     _, _, _, causal, positions, _ = OTHERS[name]
@@ -70,7 +76,7 @@ def test_a_small_vocabulary_shows_as_much(vocabulary: int) -> None:
 def test_texts_as_long_as_the_positions_are_read(tmp_path: Path) -> None:
     network = _make("data2vec", vocab_size=200)
     model = ws.load(network, tokenizer=tiny.write_tokenizer(tmp_path, tiny.PIECES))
-    assert len(model.profile("a " * 36, [0], mode="fast", steps=1).scores) == 1
+    assert len(model.profile("a " * 36, [0], mode="fast", steps=1).words) == 1
     with pytest.raises(InputError, match="at most 38 tokens"):
         model.read("a " * 37)
 
@@ -90,20 +96,20 @@ def test_a_configuration_without_positions_means_no_limit(limit: int | None) -> 
 )
 def test_changes_are_those_of_plain_passes(name: str, together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not together:
-        monkeypatch.setattr(Reader, "_fitting", lambda self, gradient: 1)
+        monkeypatch.setattr(TextFeatures, "batch_size", lambda self, gradient: 1)
     network = _make(name)
     ids = small.tokens(1, N)[0].tolist()
-    words = plain.words(N)
+    spans = plain.spans(N)
     for on in plain.outputs(network):
-        reader = plain.reader(network, ids, on)
-        assert reader.rows.shape == (N, OTHERS[name][5])
-        moves = plain.random_moves(len(words), reader.rows)
-        values, gradients, _ = reader.changes(words, moves, gradient=True)
-        for place, word in enumerate(words):
-            rows = plain.moved(reader.rows, word, moves[place])
-            assert float(values[place]) == pytest.approx(plain.change(network, reader.rows, rows, on), rel=1e-9)
+        response = plain.features(network, ids, on).along(spans)
+        assert response.X.shape == (N, OTHERS[name][5])
+        delta = plain.random_moves(len(spans), response.X).flatten(1)
+        values, gradients = response.change(delta)
+        for place, span in enumerate(spans):
+            rows = plain.moved(response.X, span, delta[place])
+            assert float(values[place]) == pytest.approx(plain.change(network, response.X, rows, on), rel=1e-9)
         assert gradients is not None
-        assert bool(gradients[:, 0].abs().amax(1).gt(0).all()) or name == "gemma3"  # whose window ends
+        assert bool(gradients.abs().amax(1).gt(0).all()) or name == "gemma3"  # whose window ends
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -113,14 +119,14 @@ def test_a_text_is_read_as_the_model_itself_reads_it(name: str) -> None:
     ids = small.tokens(1, N)[0].tolist()
     with torch.no_grad():
         expected = network.base_model(torch.tensor([ids]))[0][0]
-    reader = plain.reader(network, ids, "last")
-    kept = reader.rows.clone()
-    reader.changes(plain.words(N), plain.random_moves(N - 1, reader.rows))
-    torch.testing.assert_close(reader.before, expected, rtol=1e-9, atol=1e-9)
-    assert torch.equal(reader.rows, kept)
-    table = reader.model.embedded()
+    response = plain.features(network, ids, "last").along(plain.spans(N))
+    kept = response.X.clone()
+    response.change(plain.random_moves(N - 1, response.X).flatten(1))
+    torch.testing.assert_close(response.base, expected, rtol=1e-9, atol=1e-9)
+    assert torch.equal(response.X, kept)
+    table = response.phi.model.embedded()
     assert table.shape == (small.VOCABULARY, OTHERS[name][5])
-    torch.testing.assert_close(table[ids], reader.rows)
+    torch.testing.assert_close(table[ids], response.X)
 
 
 def test_replacements_are_scaled_as_the_words_are(tmp_path: Path) -> None:
@@ -142,8 +148,7 @@ def test_a_model_that_gives_no_names_is_read_too(name: str) -> None:
     network = _make(name, return_dict=False)
     ids = small.tokens(1, N)[0].tolist()
     for on in plain.outputs(network):
-        expected = plain.reader(_make(name), ids, on).before
-        torch.testing.assert_close(plain.reader(network, ids, on).before, expected)
+        torch.testing.assert_close(_clean(network, ids, on), _clean(_make(name), ids, on))
     assert network.config.return_dict is False
 
 
@@ -157,8 +162,8 @@ def test_half_of_a_model_that_reads_and_writes_is_read_from_its_folder(both: boo
     model = ws.load(str(tmp_path))
     assert type(model.network) is type(network)
     ids = small.tokens(1, N)[0].tolist()
-    before = Reader(model, ids, output_named("last", LAYERS, model.network, "half")).before
-    torch.testing.assert_close(before, plain.reader(network, ids, "last").before)
+    phi = plain.model_features(model, ids, "last")
+    torch.testing.assert_close(phi(phi.embedded), _clean(network, ids, "last"))
 
 
 def test_what_is_no_stack_over_words_is_refused_in_one_line() -> None:
@@ -192,17 +197,16 @@ def test_a_layer_that_gives_fewer_rows_than_tokens_is_refused() -> None:
     """Funnel transformers pool their rows on the way, and give all back at the end."""
     sizes = {"d_model": 24, "n_head": 3, "d_head": 8, "d_inner": 20, "block_sizes": [1, 2]}
     network, ids = plain.make("FunnelConfig", "FunnelModel", **sizes), small.tokens(1, N)[0].tolist()
-    assert plain.reader(network, ids, 1).before.shape == plain.reader(network, ids, "last").before.shape == (N, 24)
+    assert _clean(network, ids, 1).shape == _clean(network, ids, "last").shape == (N, 24)
     for layer in (2, 3):
-        with pytest.raises(InputError, match=rf"must give a row for each token, got 4 for {N}: measure on another"):
-            plain.reader(network, ids, layer)
+        with pytest.raises(InputError, match=rf"must return a row for each token, got 4 for {N}: measure on another"):
+            plain.features(network, ids, layer).along([(0,)])
 
 
 def test_a_width_may_be_said_for_each_layer() -> None:
     network, ids = _make("opt"), small.tokens(1, N)[0].tolist()
     network.config.intermediate_size = [20, 24, 28]
-    reader = plain.reader(network, ids, "last")
-    assert reader._fitting(gradient=True) >= 1
+    assert plain.features(network, ids, "last").batch_size(gradient=True) >= 1
 
 
 def test_looking_at_a_network_draws_nothing() -> None:
@@ -226,22 +230,25 @@ def test_a_network_that_was_asked_for_hidden_states_before_is_read_right() -> No
     model = ws.load(network)
     hooks = [len(part._forward_hooks) for part in model.network.modules()]
     for layer, state in enumerate(states):
-        before = Reader(model, ids, output_named(layer, model.layers, model.network, "small")).before
-        torch.testing.assert_close(before, state[0], rtol=1e-12, atol=1e-12)
+        phi = plain.model_features(model, ids, layer)
+        torch.testing.assert_close(phi(phi.embedded), state[0], rtol=1e-12, atol=1e-12)
     assert [len(part._forward_hooks) for part in model.network.modules()] == hooks == [0] * len(hooks)
 
 
 @pytest.mark.parametrize(("name", "kept"), [("opt", True), ("gpt-neox", True), ("gemma3", False), ("lfm2", False)])
-def test_decoders_keep_what_comes_before_where_they_can(name: str, kept: bool) -> None:
-    network = _make(name)
-    reader = plain.reader(network, small.tokens(1, N)[0].tolist(), "last")
-    words, moves = plain.words(N)[4:6], plain.random_moves(2, reader.rows)
-    reader.changes(words, moves)
+def test_decoders_keep_a_prefix_where_they_can(name: str, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    response = plain.features(_make(name), small.tokens(1, N)[0].tolist(), "last").along([(4,), (5,)])
+    delta = plain.random_moves(2, response.X)[:, 0]
+    response.change(delta)
     lengths: list[int] = []
-    reader.network.register_forward_pre_hook(
-        lambda _, given, named: lengths.append(named["inputs_embeds"].shape[1]), with_kwargs=True
-    )
-    reader.changes(words, moves)
+    run = TextFeatures.run
+
+    def note(self: TextFeatures, batch: Tensor, past: Any = None) -> Tensor:
+        lengths.append(batch.shape[1])
+        return run(self, batch, past)
+
+    monkeypatch.setattr(TextFeatures, "run", note)
+    response.change(delta)
     assert lengths == [N - 4 if kept else N]
 
 
@@ -252,10 +259,10 @@ def test_texts_are_profiled_and_replaced(tmp_path: Path, caplog: pytest.LogCaptu
         found = model.profile("the film was boring", steps=3)
         swapped = model.swaps("the film was long", 1, exhaustive=True)
     assert not caplog.records
-    for score in found.scores:
-        rows = network.get_input_embeddings().weight.detach()[list(found.text.ids)]
-        moved = plain.moved(rows, score.word, score.delta)
-        assert score.value == pytest.approx(plain.change(network, rows, moved, "last"), rel=1e-9)
+    rows = network.get_input_embeddings().weight.detach()[list(found.text.ids)]
+    for place, word in enumerate(found.words):
+        moved = plain.moved(rows, word.tokens, found.at(place).delta)
+        assert float(found.values[place]) == pytest.approx(plain.change(network, rows, moved, "last"), rel=1e-9)
     assert {"the", "was", "and"} <= {
         swap.word for swap in model.swaps("the film was long", 3, top=99, whole=False).swaps
     }

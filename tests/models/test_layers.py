@@ -1,4 +1,4 @@
-"""Perturbations that attract attention, patterns of attention, answers to prompts, and hearing at length."""
+"""Perturbations that attract attention, attention scores, answers to prompts, and word sensitivity against length."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import wordsway as ws
 from models import small_transformers as small
 from wordsway import InputError
 from wordsway.models import Model
-from wordsway.models.hearing import Curve, hear, map_curves
 from wordsway.models.layers import (
     _Stack,
     attention_scores,
@@ -21,6 +20,7 @@ from wordsway.models.layers import (
     layer_changes,
     one_head,
 )
+from wordsway.models.length import LengthCurve, length_curve, map_curves
 from wordsway.models.words import Text, Word
 
 KINDS = ("bert", "roberta", "distilbert", "gpt2", "llama", "qwen2")
@@ -182,11 +182,11 @@ def test_an_encoder_has_no_answers(minilm: Model) -> None:
         minilm.prompt_pair("a", "b")
 
 
-# Hearing
+# Against the length of the text
 
 
-def test_hearing_grows_a_review_around_the_sentence(minilm: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    from wordsway.models import hearing
+def test_a_review_grows_around_the_sentence(minilm: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    from wordsway.models import length
     from wordsway.models import profile as profiles
 
     asked: list[tuple[Text, Word]] = []
@@ -196,8 +196,8 @@ def test_hearing_grows_a_review_around_the_sentence(minilm: Model, monkeypatch: 
         asked.append((text, words[0]))
         return real(model, text, words, *rest, **options)
 
-    monkeypatch.setattr(hearing, "profile", note)
-    found = hear(minilm, [16, 6], texts=2, steps=2, seed=3)
+    monkeypatch.setattr(length, "profile", note)
+    found = length_curve(minilm, [16, 6], texts=2, steps=2, seed=3)
     assert found.lengths == (6, 16)
     assert [len(text.ids) for text, _ in asked] == [6, 6, 16, 16]
     sentence = minilm.read("I love her smile").ids
@@ -210,11 +210,11 @@ def test_hearing_grows_a_review_around_the_sentence(minilm: Model, monkeypatch: 
         assert list(text.ids[1:6]) == reviews[number, 1:6].tolist()
         assert list(text.ids[10:15]) == reviews[number, 6:11].tolist()
     assert [len(values) for values in found.values] == [2, 2]
-    assert [record["n"] for record in found.records()] == [6, 16]
+    assert [record["n"] for record in found.rows()] == [6, 16]
 
 
 def test_a_special_token_within_the_sentence_stays_there(minilm: Model) -> None:
-    from wordsway.models.hearing import _grown
+    from wordsway.models.length import _grown
 
     found = minilm.read("I love [MASK] smile")
     text, word = _grown(found, found.scored[-1], list(range(2000, 2100)), 16)
@@ -225,11 +225,11 @@ def test_a_special_token_within_the_sentence_stays_there(minilm: Model) -> None:
 
 def test_exponents_of_curves() -> None:
     lengths = (10, 100, 1000)
-    halves = Curve("half", lengths, tuple((n**-0.5, n**-0.5) for n in lengths))
+    halves = LengthCurve("half", lengths, tuple((n**-0.5, n**-0.5) for n in lengths))
     assert halves.exponent == pytest.approx(-0.5)
     assert halves.deviation == [0, 0, 0]
-    assert Curve("one", (10,), ((1.0,),)).exponent is None
-    assert Curve("deaf", (10, 20), ((0.0,), (0.0,))).exponent is None
+    assert LengthCurve("one", (10,), ((1.0,),)).exponent is None
+    assert LengthCurve("zero", (10, 20), ((0.0,), (0.0,))).exponent is None
     rf, raf = map_curves((16, 64), 32, texts=2)
     assert (rf.name, raf.name) == ("rf", "raf")
     assert rf.exponent is not None
@@ -249,9 +249,9 @@ def test_exponents_of_curves() -> None:
         ([16], {"sentence": " "}, "text must have a word at least"),
     ],
 )
-def test_what_cannot_be_heard_is_said(lengths: Any, options: dict[str, Any], said: str, minilm: Model) -> None:
+def test_bad_lengths_are_refused(lengths: Any, options: dict[str, Any], said: str, minilm: Model) -> None:
     with pytest.raises(InputError, match=said):
-        hear(minilm, lengths, **options)
+        length_curve(minilm, lengths, **options)
 
 
 # Heads
@@ -279,3 +279,21 @@ def test_sensitivities_of_heads_have_witnesses() -> None:
             before = phi(rows)
             assert float((phi(moved) - before).norm() / before.norm()) == pytest.approx(one.value, rel=1e-6)
             assert one.value > 0
+
+
+# Layer by layer
+
+
+def test_a_layer_profile_tries_each_witness_at_all_layers() -> None:
+    model = ws.load("minilm")
+    profile = model.layer_profile("I love her smile", "love", steps=2)
+    assert len(profile.values) == model.layers + 1
+    for layer in range(model.layers + 1):
+        phi = model.features("I love her smile", on=layer)
+        response = phi.along([profile.word.tokens])
+        tried, _ = response.change(profile.deltas.reshape(-1, 1, phi.embedded.shape[1]), gradient=False)
+        assert float(profile.values[layer]) == pytest.approx(float(tried.max()), rel=1e-5)
+        alone = model.profile("I love her smile", ["love"], on=layer, steps=2)
+        assert float(profile.values[layer]) >= float(alone.values[0]) * (1 - 1e-5)
+    assert [row["layer"] for row in profile.rows()] == list(range(model.layers + 1))
+    assert profile.to_dict()["word"] == "love"

@@ -1,5 +1,6 @@
 """Word profiles of small models: every value is a lower bound whose witness a plain pass reproduces."""
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -13,9 +14,9 @@ from torch import Tensor
 import wordsway as ws
 from models import plain
 from wordsway.errors import InputError
-from wordsway.models.outputs import output_named
-from wordsway.models.profile import Moves, TextProfile
-from wordsway.models.reader import Reader
+from wordsway.models.profile import TextProfile
+from wordsway.models.words import Word
+from wordsway.sensitivity import Sensitivity
 
 TEXT = "the film was boring, and the end too"  # "boring" has several tokens
 KINDS: list[tuple[str, str | int]] = [
@@ -40,13 +41,17 @@ def _rows(model: ws.Model, found: TextProfile) -> Tensor:
     return rows
 
 
+def _scores(found: TextProfile) -> list[tuple[Word, Sensitivity]]:
+    return [(word, found.at(place)) for place, word in enumerate(found.words)]
+
+
 def _reproduced(model: ws.Model, found: TextProfile, on: str | int, close: float = 1e-9) -> None:
     """Each value is that of a plain pass at its witness, which is in the ball."""
     rows = _rows(model, found)
-    for score in found.scores:
-        assert score.delta.shape == (len(score.word.tokens), rows.shape[1])
+    for word, score in _scores(found):
+        assert score.delta.shape == (len(word.tokens), rows.shape[1])
         assert float(score.delta.norm()) <= score.radius * (1 + 1e-6)
-        expected = plain.change(model.network, rows, plain.moved(rows, score.word, score.delta), on)
+        expected = plain.change(model.network, rows, plain.moved(rows, word.tokens, score.delta), on)
         assert score.value == pytest.approx(expected, rel=close)
         assert score.value > 0
 
@@ -59,7 +64,7 @@ def _reproduced(model: ws.Model, found: TextProfile, on: str | int, close: float
 def test_plain_passes_reproduce_the_values(name: str, on: str | int, mode: str, tmp_path: Path) -> None:
     model = _model(name, tmp_path)
     found = model.profile(TEXT, on=on, mode=mode, steps=6)
-    assert [score.word.text for score in found.scores] == [
+    assert [word.text for word in found.words] == [
         "the",
         "film",
         "was",
@@ -77,56 +82,92 @@ def test_plain_passes_reproduce_the_values(name: str, on: str | int, mode: str, 
         assert 0 <= found.shortfall <= 1
     else:
         assert found.shortfall is None
-    assert found.best.value == max(score.value for score in found.scores)
+    assert found.best.value == float(found.values.max())
 
 
 @pytest.mark.parametrize(("name", "on"), KINDS[:7:2])
 def test_the_search_finds_at_least_what_random_points_do(name: str, on: str | int, tmp_path: Path) -> None:
     model = _model(name, tmp_path)
     found = model.profile(TEXT, on=on)
-    reader = Reader(model, found.text.ids, output_named(on, model.layers, model.network, model.name))
+    phi = plain.model_features(model, found.text.ids, on)
     source = torch.Generator().manual_seed(5)
-    for score in found.scores:
+    for word, score in _scores(found):
         moves = torch.randn(200, *score.delta.shape, generator=source, dtype=torch.float64)
         lengths = score.radius * torch.rand(200, 1, 1, generator=source, dtype=torch.float64).sqrt()
         lengths[:100] = score.radius
-        values, _, _ = reader.changes([score.word] * 200, moves * lengths / moves.norm(dim=(1, 2), keepdim=True))
+        moves = moves * lengths / moves.norm(dim=(1, 2), keepdim=True)
+        values, _ = phi.along([word.tokens]).change(moves.reshape(200, 1, -1), gradient=False)
         assert score.value >= float(values.max())
 
 
-@pytest.mark.parametrize(("name", "on"), KINDS[:7:3])
-def test_many_steps_find_more_than_one(name: str, on: str | int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "on"), KINDS)
+def test_more_steps_never_find_less(name: str, on: str | int, tmp_path: Path) -> None:
     model = _model(name, tmp_path)
-    one, many = (model.profile(TEXT, on=on, steps=steps) for steps in (1, 24))
-    assert all(more.value >= less.value for more, less in zip(many.scores, one.scores, strict=True))
-    assert sum(score.converged for score in many.scores) > len(many.scores) / 2
-    assert many.cost.evaluations == 25 * len(many.scores)
+    profiles = {steps: model.profile(TEXT, on=on, steps=steps) for steps in (1, 4, 16, 64)}
+    for less, more in itertools.pairwise(profiles.values()):
+        assert bool((more.values >= less.values).all())
 
 
-def test_a_search_that_still_gains_says_so(tmp_path: Path) -> None:
+def test_more_steps_never_find_less_in_a_real_model() -> None:
+    model = ws.load("minilm")
+    for on in ("last", 3):
+        profiles = [model.profile("I love her smile", on=on, steps=steps) for steps in (4, 16, 64)]
+        for less, more in itertools.pairwise(profiles):
+            assert bool((more.values >= less.values).all())
+
+
+def test_a_leader_is_named_only_where_its_lead_exceeds_what_the_search_still_gains(tmp_path: Path) -> None:
+    model = _model("bert", tmp_path)
+    found = model.profile(TEXT, steps=2)
+    assert found.profile.gains is not None
+    margin = 2 * float(found.profile.gains.max())
+    assert found.profile.margin == pytest.approx(margin)
+    top = float(found.values.max())
+    expected = {word.position for word, value in zip(found.words, found.values, strict=True) if value >= top - margin}
+    assert {word.position for word in found.leaders} == expected
+    assert {row["position"] for row in found.rows() if row["leads"]} == expected
+    assert len(expected) > 1  # two steps cannot tell words apart
+    clear = model.profile(TEXT, radius=1e-3, steps=64)  # where the model is linear, words differ
+    assert [word.text for word in clear.leaders] == [clear.words[int(clear.values.argmax())].text]
+
+
+def test_words_try_what_moved_the_leading_words_most(tmp_path: Path) -> None:
+    """After 16 steps a word has at least what the witnesses of the leaders do to it."""
     model = _model("gpt2", tmp_path)
-    found = model.profile(TEXT, steps=4)
-    assert not all(score.converged for score in found.scores)
-    assert {record["status"] for record in found.records()} >= {"stopped at the step limit"}
-    assert not any(score.converged for score in model.profile(TEXT, mode="fast", steps=1).scores)
+    found = model.profile("the film was too", steps=16, radius=3.0)
+    phi = plain.model_features(model, found.text.ids, "last")
+    response = phi.along([word.tokens for word in found.words])
+    target = phi.embedded[list(found.leaders[0].tokens)].flatten() + found.best.delta.flatten()
+    for place, word in enumerate(found.words):
+        move = target[: phi.embedded.shape[1]] - phi.embedded[word.tokens[0]]
+        moves = torch.zeros(len(found.words), response.shape[-1], dtype=torch.float64)
+        moves[place, : len(move)] = move * min(1.0, 3.0 / float(move.norm()))
+        assert float(found.values[place]) >= float(response.change(moves, gradient=False)[0][place]) * (1 - 1e-9)
+
+
+def test_a_search_that_still_gains_is_reported(tmp_path: Path) -> None:
+    model = _model("gpt2", tmp_path)
+    assert {row["status"] for row in model.profile(TEXT, steps=4).rows()} >= {"stopped at the step limit"}
+    assert {row["status"] for row in model.profile(TEXT, mode="fast", steps=1).rows()} == {"one jump"}
 
 
 @pytest.mark.parametrize(("name", "on"), KINDS[::2])
 @pytest.mark.parametrize("mode", ["search", "fast"])
-def test_a_word_does_not_depend_on_which_others_are_asked(name: str, on: str | int, mode: str, tmp_path: Path) -> None:
+def test_a_word_does_not_depend_on_the_other_words(name: str, on: str | int, mode: str, tmp_path: Path) -> None:
     model = _model(name, tmp_path)
     together = model.profile(TEXT, on=on, mode=mode, steps=8)
     for place in (1, 3):
-        (alone,) = model.profile(TEXT, [place], on=on, mode=mode, steps=8).scores
-        assert alone.value == pytest.approx(together.scores[place].value, rel=1e-3 if name == "llama" else 1e-6)
+        alone = model.profile(TEXT, [place], on=on, mode=mode, steps=8)
+        close = 1e-3 if name == "llama" else 1e-6
+        assert float(alone.values[0]) == pytest.approx(float(together.values[place]), rel=close)
     pair = model.profile(TEXT, np.array([6, 1]), on=on, mode=mode, steps=8)  # type: ignore[arg-type]
-    assert [score.word.position for score in pair.scores] == [6, 1]
+    assert [word.position for word in pair.words] == [6, 1]
 
 
 def test_a_seed_decides_and_nothing_else_is_random(tmp_path: Path) -> None:
     model = _model("bert", tmp_path)
     state = torch.get_rng_state()
-    values = [[score.value for score in model.profile(TEXT, steps=3, seed=seed).scores] for seed in (0, 0, 1)]
+    values = [model.profile(TEXT, steps=3, seed=seed).values.tolist() for seed in (0, 0, 1)]
     assert values[0] == values[1] != values[2]
     assert torch.equal(state, torch.get_rng_state())
 
@@ -141,40 +182,41 @@ def test_single_precision_works_too(mode: str, tmp_path: Path) -> None:
 # Words, radii and distributions
 
 
-def test_special_tokens_are_measured_when_asked(tmp_path: Path) -> None:
+def test_special_tokens_are_measured_on_request(tmp_path: Path) -> None:
     model = _model("bert", tmp_path)
     found = model.profile("the film", special=True, steps=2)
-    assert [(score.word.text, score.word.position) for score in found.scores] == [
+    assert [(word.text, word.position) for word in found.words] == [
         ("[CLS]", None),
         ("the", 0),
         ("film", 1),
         ("[SEP]", None),
     ]
     _reproduced(model, found, "last")
-    assert [record["position"] for record in found.records()] == [None, 0, 1, None]
+    assert [row["position"] for row in found.rows()] == [None, 0, 1, None]
 
 
-def test_the_radius_is_the_norm_of_the_words_own_embedding_unless_told(tmp_path: Path) -> None:
+def test_the_default_radius_is_the_norm_of_the_embedding(tmp_path: Path) -> None:
     model = _model("bert", tmp_path)
     own = model.profile(TEXT, steps=2)
     rows = _rows(model, own)
-    for score in own.scores:
-        assert score.radius == pytest.approx(float(rows[list(score.word.tokens)].norm()), rel=1e-12)
+    for word, score in _scores(own):
+        assert score.radius == pytest.approx(float(rows[list(word.tokens)].norm()), rel=1e-12)
     given = model.profile(TEXT, radius=0.3, steps=2)
-    assert {score.radius for score in given.scores} == {0.3}
+    assert set(given.profile.radii.tolist()) == {0.3}
     _reproduced(model, given, "last")
     assert given.best.value < own.best.value
 
 
-def test_a_small_ball_gives_the_derivative(tmp_path: Path) -> None:
+def test_in_a_small_ball_the_value_is_the_derivative(tmp_path: Path) -> None:
     """For a radius r -> 0 the value is r |J| / |before|, with the spectral norm of the Jacobian in the word."""
     model = _model("bert", tmp_path)
-    (score,) = model.profile("the film", [1], radius=1e-4).scores
-    reader = Reader(model, model.read("the film").ids, output_named("last", 3, model.network, "small"))
-    jacobian = reader.pull(torch.eye(reader.before.numel(), dtype=torch.float64).reshape(-1, *reader.before.shape))
-    steepest = torch.linalg.matrix_norm(jacobian[:, score.word.tokens[0]], 2)
-    expected = 1e-4 * float(steepest / reader.before.norm())
-    assert 0.9 * expected < score.value < expected * (1 + 1e-3)
+    profile = model.profile("the film", [1], radius=1e-4)
+    phi = model.features("the film")
+    jacobian = torch.func.jacrev(phi)(phi.embedded)[..., profile.words[0].tokens[0], :]
+    base = phi(phi.embedded)
+    steepest = torch.linalg.matrix_norm(jacobian.reshape(base.numel(), -1), 2)
+    expected = 1e-4 * float(steepest / base.norm())
+    assert 0.9 * expected < float(profile.values[0]) < expected * (1 + 1e-3)
 
 
 @pytest.mark.parametrize("radius", [0, -1.0, math.nan, math.inf, "1", True, [1.0, 2.0]])
@@ -190,11 +232,11 @@ def test_a_word_of_embedding_zero_needs_a_radius(tmp_path: Path) -> None:
         model.network.get_input_embeddings().weight[model.read("film").ids[1]] = 0
     with pytest.raises(InputError, match="embedding of a word must not be zero, got that of 'film': give a radius"):
         model.profile("the film")
-    assert model.profile("the film", radius=1.0, steps=2).scores[1].value > 0
+    assert model.profile("the film", radius=1.0, steps=2).values.min() > 0
 
 
 def test_a_word_that_cannot_move_the_output_has_zero(tmp_path: Path) -> None:
-    """In a decoder of no layer before it, a word moves its own row only: the rows of the others give no grad."""
+    """In a decoder of no layer before it, a word moves its own row only: the rows of the others have no gradient."""
     model = _model("mistral", tmp_path, sliding_window=2, dtype=torch.float32)
     with torch.no_grad():
         for layer in model.network.layers:
@@ -204,19 +246,8 @@ def test_a_word_that_cannot_move_the_output_has_zero(tmp_path: Path) -> None:
         model.network.norm.weight[0] = 1.0
         model.network.embed_tokens.weight[:, 0] = 1.0
     found = model.profile("the film", radius=50.0, steps=3)
-    assert all(math.isfinite(score.value) for score in found.scores)
-    assert all(bool(torch.isfinite(score.delta).all()) for score in found.scores)
-
-
-def test_moves_of_length_zero_stay_where_they_are(tmp_path: Path) -> None:
-    model = _model("bert", tmp_path, dtype=torch.float32)
-    text = model.read("the film")
-    reader = Reader(model, text.ids, output_named("last", 3, model.network, "small"))
-    moves = torch.zeros(2, 1, reader.rows.shape[1])
-    moves[1, 0, 0] = 1e-30
-    problem = Moves(reader, text.scored, 100.0)
-    assert torch.equal(problem._long(moves, 1.0)[0], moves[0])
-    assert bool(torch.isfinite(problem._long(moves, 1.0)).all())
+    assert bool(torch.isfinite(found.values).all())
+    assert bool(torch.isfinite(found.profile.deltas).all())
 
 
 @pytest.mark.parametrize(("name", "on"), [("gpt2", "next"), ("bert-classifier", "class")])
@@ -228,11 +259,10 @@ def test_divergences_are_those_of_torch_and_variations_are_shares(
     found = model.profile(TEXT, on=on, mode=mode, steps=4)
     rows = _rows(model, found)
     before = plain.output(model.network, rows, on)
-    for score, record in zip(found.scores, found.records(), strict=True):
-        now = plain.output(model.network, plain.moved(rows, score.word, score.delta), on)
+    for (word, score), row in zip(_scores(found), found.rows(), strict=True):
+        now = plain.output(model.network, plain.moved(rows, word.tokens, score.delta), on)
         expected = float(torch.nn.functional.kl_div(before.log(), now, reduction="sum"))
-        assert score.divergence == pytest.approx(expected, rel=1e-7)
-        assert record["divergence"] == score.divergence
+        assert row["divergence"] == pytest.approx(expected, rel=1e-7)
         assert 0 <= score.value <= 1
         assert score.value <= math.sqrt(expected / 2)  # Pinsker
 
@@ -245,22 +275,28 @@ def test_records_are_plain_values(mode: str, on: str, tmp_path: Path) -> None:
     model = _model("gpt2", tmp_path)
     found = model.profile(TEXT, on=on, mode=mode, steps=2)
     again = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert again["words"] == found.records()
+    assert again["words"] == found.rows()
     assert (again["text"], again["on"], again["mode"], again["cut"]) == (TEXT, on, mode, 0)
     assert again["shortfall"] == found.shortfall
-    third = found.records()[3]
+    third = found.rows()[3]
     assert {"position", "word", "tokens", "sensitivity", "on"} <= set(third)
     assert (third["position"], third["word"], third["on"]) == (3, "boring", on)
     assert third["tokens"] == len(found.text.scored[3].tokens) > 1
-    assert third["sensitivity"] == found.scores[3].value
+    assert third["sensitivity"] == float(found.values[3])
     assert TEXT[third["start"] : third["end"]] == "boring"
     assert ("divergence" in third) == (on == "next")
+    restored = TextProfile.from_dict(again, found.text, found.words)
+    assert restored.rows() == found.rows()
+    assert "the" in found._repr_html_()
+    assert "\n" not in repr(found)
+    assert len(found.to_frame()) == 9
+    assert len(found.plot().patches) == 9
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("bert", {"mode": "slow"}, "mode must be search or fast, got 'slow'"),
+        ("bert", {"mode": "slow"}, "mode must be one of search, fast, got 'slow'"),
         (
             "bert",
             {"on": "lost"},

@@ -252,7 +252,7 @@ def test_a_vocabulary_with_capitals_keeps_the_casing_of_the_word() -> None:
     assert words("rain is good", casing=False) == {*names} - {"[UNK]", "rain", "7"}
     assert words("rain is good", casing=False, whole=False) == {*names} - {"[UNK]", "rain"}
     with pytest.raises(
-        InputError, match=r"^some word of the vocabulary must fit the place of 'iPhone', got none: ask for"
+        InputError, match=r"^some word of the vocabulary must fit in place of 'iPhone', got none: allow"
     ):
         words("iPhone is good")
 
@@ -297,9 +297,9 @@ def test_only_the_asked_occurrence_of_a_word_is_replaced(tmp_path: Path) -> None
 def test_records_are_plain_values(tmp_path: Path) -> None:
     found = _model("gpt2", tmp_path).swaps(TEXT, 3, on="next", top=4)
     again = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert again["swaps"] == found.records()
-    assert [record["rank"] for record in found.records()] == [1, 2, 3, 4]
-    first = found.records()[0]
+    assert again["swaps"] == found.rows()
+    assert [record["rank"] for record in found.rows()] == [1, 2, 3, 4]
+    first = found.rows()[0]
     assert (first["position"], first["replaced"], first["on"]) == (3, "smile", "next")
     assert (first["word"], first["sensitivity"]) == (found.swaps[0].word, found.swaps[0].value)
     assert again["checked"] == found.checked

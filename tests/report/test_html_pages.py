@@ -18,7 +18,8 @@ from wordsway.experiments.texts import Options
 from wordsway.memory import ResourceUsage
 from wordsway.models import load
 from wordsway.models.heat import Piece, heat_strip, pieces
-from wordsway.models.profile import TextProfile, WordScore
+from wordsway.models.layers import LayerProfile
+from wordsway.models.profile import TextProfile
 from wordsway.models.swaps import Swap, Swaps
 from wordsway.report.pages import figures_page, picture, text_page
 
@@ -82,14 +83,14 @@ def _text_page(word: str = "good", swaps: bool = True, layers: tuple[float, ...]
     """The page of a made-up study with one word in every place that shows text."""
     read = load("minilm").read("x")
     cost = ResourceUsage()
-    scores = [
-        WordScore(replace(place, text=text), value, 0.9, None, True, torch.zeros(1, 1))
-        for place, text, value in ((read.scored[0], word, 1.5), (read.words[-1], "[SEP]", 0.3))
-    ]
-    profile = TextProfile(word, read, word, word, tuple(scores), None, cost)
+    row = {"radius": 0.9, "status": "converged"}
+    stored = {"words": [{"sensitivity": 1.5, **row}, {"sensitivity": 0.3, **row}], "shortfall": None}
+    words = (replace(read.scored[0], text=word), read.words[-1])
+    profile = TextProfile.from_dict({**stored, "model": word, "on": word, "mode": word}, read, words)
     swap = Swap(0, word, 0.7, None, word)
-    found = Swaps(word, read, scores[0].word, word, (swap,), 9, 9, None, cost)
-    return text_page(TextStudy(profile, (found,) if swaps else (), layers), Options())
+    found = Swaps(word, read, words[0], word, (swap,), 9, 9, None, cost)
+    by_layer = LayerProfile(word, read, words[0], 0.9, torch.tensor(layers), torch.zeros(1)) if layers else None
+    return text_page(TextStudy(profile, (found,) if swaps else (), by_layer), Options())
 
 
 # Both pages
@@ -245,9 +246,11 @@ def test_a_strip_is_the_text_with_its_blanks_and_shares_of_the_largest_value() -
 def test_a_profile_shows_itself_in_a_notebook_and_on_a_page() -> None:
     found = load("minilm").profile("<b> good", steps=2)
     shown = found._repr_html_()
-    assert "".join(Document(shown).texts) == "[CLS] <b> good [SEP]"
+    assert "".join(Document(shown).texts).startswith("[CLS] <b> good [SEP]")
     assert shown.count("title=") == 4
-    assert "minilm is most sensitive to" in text_page(TextStudy(found, (), ()), Options())
+    assert "cannot be told apart" in text_page(TextStudy(found, (), None), Options())
+    alone = load("minilm").profile("<b> good", ["good"], steps=2)
+    assert "minilm is most sensitive to" in text_page(TextStudy(alone, (), None), Options())
 
 
 # In a browser

@@ -12,7 +12,7 @@ from wordsway.cli.options import EmbeddingRadius, Json, On, Seed, position_or_wo
 from wordsway.cli.running import deliver
 
 if TYPE_CHECKING:
-    from wordsway.models.hearing import Curve
+    from wordsway.models.length import LengthCurve
 
 Models = Annotated[
     list[str] | None,
@@ -49,7 +49,7 @@ def length(
     """Measure how far one word moves a model, against the length of the text around it."""
     from wordsway.checks import check_size
     from wordsway.models import load
-    from wordsway.models.hearing import LENGTHS, SENTENCE, check_lengths, hear, map_curves
+    from wordsway.models.length import LENGTHS, SENTENCE, check_lengths, length_curve, map_curves
     from wordsway.report.measurements import print_lengths
 
     sizes = sorted({check_size(n, "lengths") for n in lengths or LENGTHS})
@@ -68,11 +68,11 @@ def length(
         "progress": not as_json and sys.stderr.isatty(),
     }
     curves = chain(
-        (hear(one, sizes, **options) for one in loaded),
+        (length_curve(one, sizes, **options) for one in loaded),
         map_curves(sizes, loaded[0].d, texts, seed) if maps else (),
     )
     deliver((_rows(curve, on) for curve in curves), as_json, print_lengths)
 
 
-def _rows(curve: Curve, on: str) -> list[dict[str, Any]]:
-    return [{**row, "on": on, "exponent": curve.exponent} for row in curve.records()]
+def _rows(curve: LengthCurve, on: str) -> list[dict[str, Any]]:
+    return [{**row, "on": on, "exponent": curve.exponent} for row in curve.rows()]

@@ -74,5 +74,5 @@ def swaps(
         return
     names = ("candidates", "checked", "exhaustive", "shortfall")
     shared = {name: getattr(found, name) for name in names}
-    rows = zip(found.records(), found.swaps, strict=True)
+    rows = zip(found.rows(), found.swaps, strict=True)
     print_json({**row, "text": swap.text, **shared} for row, swap in rows)

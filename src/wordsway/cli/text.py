@@ -92,7 +92,6 @@ def text(
 
 def _one(model: Any, options: Options, text: str, page: Path | None, layers: bool, as_json: bool) -> None:
     from wordsway.experiments.study import study_text
-    from wordsway.experiments.texts import plain
     from wordsway.report.files import replace_file
     from wordsway.report.pages import text_page
     from wordsway.report.texts import print_profile
@@ -105,9 +104,9 @@ def _one(model: Any, options: Options, text: str, page: Path | None, layers: boo
         profile = study.profile
         replace_file(page, text_page(study, options).encode(errors="replace"))
     if as_json:
-        _print_json(plain(profile))
+        _print_json(profile)
     else:
-        print_profile(plain(profile), options, model.name)
+        print_profile(profile, options, model.name)
     if page is not None:
         print(f"the page is {page}", file=sys.stderr)
 
@@ -115,7 +114,8 @@ def _one(model: Any, options: Options, text: str, page: Path | None, layers: boo
 def _many(model: Any, options: Options, lines: list[Line], file: str, out: str, as_json: bool) -> None:
     from wordsway.errors import one_line
     from wordsway.experiments.store import Store
-    from wordsway.experiments.texts import Profiled, profile_texts
+    from wordsway.experiments.texts import profile_texts
+    from wordsway.models.profile import TextProfile
     from wordsway.report.files import check_folder
     from wordsway.report.results import STORE
     from wordsway.report.texts import print_profile_of_many, print_title, print_total
@@ -125,13 +125,13 @@ def _many(model: Any, options: Options, lines: list[Line], file: str, out: str, 
         print_title(options, model.name)
     with Store(check_folder(out) / STORE) as store:
         results = profile_texts(model, [line.text for line in lines], options, store)
-        for number, (line, result) in enumerate(zip(lines, results, strict=True)):
-            if not isinstance(result, Profiled):
+        for number, (line, (result, known)) in enumerate(zip(lines, results, strict=True)):
+            if not isinstance(result, TextProfile):
                 refused += 1
                 where = f"text {number} (line {line.number} of {file})"
                 print(f"wordsway: {where}: {one_line(result)}", file=sys.stderr, flush=True)
                 continue
-            stored += result.stored
+            stored += known
             if as_json:
                 _print_json(result, number)
             else:
@@ -146,4 +146,4 @@ def _many(model: Any, options: Options, lines: list[Line], file: str, out: str, 
 def _print_json(profile: Any, number: int | None = None) -> None:
     head = {} if number is None else {"line": number}
     tail = {} if profile.shortfall is None else {"shortfall": profile.shortfall}
-    print_json({**head, **row, **tail} for row in profile.records)
+    print_json({**head, **row, **tail} for row in profile.rows())

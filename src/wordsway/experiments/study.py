@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-
-from tqdm import tqdm
 
 from wordsway.errors import InputError
 from wordsway.experiments.texts import Options
 from wordsway.models import words
+from wordsway.models.layers import LayerProfile
 from wordsway.models.model import Model
 from wordsway.models.profile import TextProfile
 from wordsway.models.swaps import Swaps
@@ -31,35 +30,40 @@ class TextStudy(Record):
     profile : TextProfile
     swaps : tuple of Swaps
         Of the words that move the model most; without those for which no word of the vocabulary fits.
-    layers : tuple of float
-        Change of the hidden state of each layer by the top word, from the input of the first one; empty by default.
+    layers : LayerProfile or None
+        How far the top word moves the hidden state of each layer, where that was measured.
     """
 
     profile: TextProfile
     swaps: tuple[Swaps, ...]
-    layers: tuple[float, ...]
+    layers: LayerProfile | None = None
 
-    summary_fields = ("profile", "layers")
+    summary_fields = ("profile",)
 
     def to_dict(self) -> dict[str, Any]:
-        swaps = [{"position": one.word.position, "swaps": one.records()} for one in self.swaps]
-        return {**self.profile.to_dict(), "swaps": swaps, "layers": list(self.layers)}
+        swaps = [{"position": one.word.position, "swaps": one.rows()} for one in self.swaps]
+        return {**self.profile.to_dict(), "swaps": swaps, "layers": None if self.layers is None else self.layers.rows()}
 
     def rows(self) -> list[dict[str, Any]]:
-        return self.profile.records()
+        return self.profile.rows()
 
 
 def study_text(model: Model, text: str, options: Options, *, layers: bool = False, progress: bool = False) -> TextStudy:
     """Measure the words of a text, and of those that move the model most also replacements and layers."""
     profile = options.measure(model, text, progress)
-    ranked = sorted((score for score in profile.scores if not score.word.special), key=lambda score: -score.value)
+    order = profile.values.argsort(descending=True).tolist()
+    ranked = [word for place in order if not (word := profile.words[place]).special]
     log = logging.getLogger(words.__name__)
     level = log.level
     try:
         if profile.text.cut:
             log.setLevel(logging.ERROR)  # that it is cut has been logged once
-        swaps = _swaps(model, text, [score.word for score in ranked[:WORDS]], options)
-        by_layer = _by_layer(model, text, ranked[0].word, options, progress) if layers else ()
+        swaps = _swaps(model, text, ranked[:WORDS], options)
+        by_layer = None
+        if layers and ranked[0].position is not None:
+            rest: dict[str, Any] = {"radius": options.radius, "cut": options.cut, "chat": options.chat}
+            place = ranked[0].position
+            by_layer = model.layer_profile(text, place, steps=STEPS, seed=options.seed, progress=progress, **rest)
     finally:
         log.setLevel(level)
     return TextStudy(profile, swaps, by_layer)
@@ -69,16 +73,10 @@ def _swaps(model: Model, text: str, chosen: Sequence[Word], options: Options) ->
     rest: dict[str, Any] = {"on": options.on, "cut": options.cut, "chat": options.chat, "seed": options.seed}
     found = []
     for word in chosen:
-        assert word.position is not None
+        if word.position is None:
+            continue
         try:
             found.append(model.swaps(text, word.position, top=TOP, checks=CHECKS, **rest))
         except InputError:  # no word of the vocabulary fits there
             continue
     return tuple(found)
-
-
-def _by_layer(model: Model, text: str, word: Word, options: Options, progress: bool) -> tuple[float, ...]:
-    assert word.position is not None
-    moved = replace(options, words=(word.position,), special=False, steps=STEPS)
-    layers = tqdm(range(model.layers + 1), desc="layers", delay=2, leave=False, disable=not progress)
-    return tuple(replace(moved, on=f"layer {layer}").measure(model, text).best.value for layer in layers)

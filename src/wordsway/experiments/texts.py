@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -19,11 +19,10 @@ from wordsway.experiments.store import DONE, Row, Store, versions
 from wordsway.models.model import Model
 from wordsway.models.outputs import output_named
 from wordsway.models.profile import MODES, SEARCH, STEPS, TextProfile
-from wordsway.models.words import Text, Word
 from wordsway.seeds import check_seed
 
-EXPERIMENT, VERSION = "text-profile", 2
-_SAMPLES = 256  # entries of each weight that tell two models apart
+EXPERIMENT, VERSION = "text-profile", 3
+_SAMPLES = 256  # entries of each weight that distinguish two models
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Options:
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, MODES)
         if self.radius is not None and not (math.isfinite(self.radius) and self.radius > 0):
-            default = "leave it out for the norm of each word's own"
+            default = "leave it out for the norm of each word's embedding"
             raise InputError(f"radius must be a number > 0, got {self.radius:g}: {default}")
         check_size(self.steps, "steps")
         check_seed(self.seed)
@@ -57,76 +56,45 @@ class Options:
         """Measure one text."""
         return model.profile(text, progress=progress, **asdict(self))
 
-    def measured(self, text: Text) -> list[Word]:
-        """The words of a text that are measured, in their order."""
-        if self.words is not None:
-            return [text.word(word) for word in self.words]
-        return list(text.words if self.special else text.scored)
-
-
-@dataclass(frozen=True, eq=False)
-class Profiled:
-    """The profile of a text as plain values, measured or from a store.
-
-    Attributes
-    ----------
-    text : Text
-    words : tuple of Word
-        Those that were measured.
-    records : list of dict
-        One record for each of them, in the same order; see `TextProfile.records`.
-    shortfall : float or None
-        For the fast mode; see `TextProfile`.
-    stored : bool
-        Whether nothing had to be measured.
-    """
-
-    text: Text
-    words: tuple[Word, ...]
-    records: list[dict[str, Any]]
-    shortfall: float | None = None
-    stored: bool = False
-
-
-def plain(found: TextProfile) -> Profiled:
-    """A profile as plain values."""
-    return Profiled(found.text, tuple(score.word for score in found.scores), found.records(), found.shortfall)
-
 
 def profile_texts(
     model: Model, texts: Sequence[str], options: Options, store: Store
-) -> Iterator[Profiled | InputError | NumericalError]:
-    """The profile of each text in its turn, or why it cannot be measured; each is stored as soon as it is measured.
+) -> Iterator[tuple[TextProfile | InputError | NumericalError, bool]]:
+    """Yield the profile of each text, or the error where it cannot be measured, and whether it was in the store.
 
-    A text is known again by itself, the model's name and weights, and all options.
+    Each profile is stored as soon as it is measured. It is identified by the text, the name and weights of the model,
+    and all options.
 
     Raises
     ------
     StoreError
         Where the store cannot be written.
     KeyboardInterrupt
-        When interrupted; its text says what is stored. Asking again goes on where it stopped.
+        When interrupted; its message states what is stored. The same call continues where it stopped.
     """
     shared = {**asdict(options), "model": model.name, "weights": weights_print(model)}
     del shared["seed"]
     shared["words"] = None if options.words is None else json.dumps(options.words)
-    known = _known(store)
+    trials = list(store.finished(EXPERIMENT, VERSION))
+    known = dict(zip(trials, (row.record for row in store.records(trials)), strict=True))
     done = 0
     try:
         for text in texts:
-            answer: Profiled | InputError | NumericalError
+            result: TextProfile | InputError | NumericalError
+            stored = False
             try:
                 trial = Trial(EXPERIMENT, VERSION, canonical({**shared, "text": text}), options.seed)
-                if trial in known:
-                    answer = _restored(model, text, options, known[trial])
+                if stored := trial in known:
+                    read = model.read(text, cut=options.cut, chat=options.chat)
+                    words = read.chosen(options.words, options.special)
+                    result = TextProfile.from_dict(known[trial], read, words)
                 else:
-                    found = options.measure(model, text)
-                    known[trial] = _keep(store, trial, found)
-                    answer = plain(found)
+                    result = options.measure(model, text)
+                    known[trial] = _add(store, trial, result)
                 done += 1
             except (InputError, NumericalError) as error:
-                answer = error
-            yield answer
+                result = error
+            yield result, stored
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"interrupted: {done} of {len(texts)} texts are stored, run the same command again to go on"
@@ -134,7 +102,7 @@ def profile_texts(
 
 
 def weights_print(model: Model) -> str:
-    """A fingerprint of a model: its tokenizer, and some entries of each weight, which differ after more training."""
+    """Return a fingerprint of a model: its tokenizer, and some entries of each weight, which training changes."""
     digest = hashlib.sha256(b"" if model.tokenizer is None else model.tokenizer.digest.encode())
     for name, weight in model.network.named_parameters():
         flat = weight.detach().flatten()
@@ -143,21 +111,10 @@ def weights_print(model: Model) -> str:
     return digest.hexdigest()[:16]
 
 
-def _known(store: Store) -> dict[Trial, dict[str, Any]]:
-    """What the store has, read at once."""
-    trials = list(store.finished(EXPERIMENT, VERSION))
-    return dict(zip(trials, (found.record for found in store.records(trials)), strict=True))
-
-
-def _keep(store: Store, trial: Trial, found: TextProfile) -> dict[str, Any]:
-    record = {"profile": json.dumps(found.records(), ensure_ascii=False), "shortfall": found.shortfall}
-    cost = (found.cost.dtype, found.cost.seconds, found.cost.peak_mb)
-    rest = (json.dumps(versions()), platform.node())
-    store.add(Row(trial, DONE, canonical_record(record), None, *cost, *rest))
-    return record
-
-
-def _restored(model: Model, text: str, options: Options, record: Mapping[str, Any]) -> Profiled:
-    read = model.read(text, cut=options.cut, chat=options.chat)
-    words = tuple(options.measured(read))
-    return Profiled(read, words, json.loads(record["profile"]), record["shortfall"], stored=True)
+def _add(store: Store, trial: Trial, profile: TextProfile) -> dict[str, Any]:
+    """Store a profile, and return it as it can be read again."""
+    record, cost = canonical_record(profile), profile.cost
+    usage = (cost.dtype, cost.seconds, cost.peak_mb, json.dumps(versions()), platform.node())
+    store.add(Row(trial, DONE, record, None, *usage))
+    restored: dict[str, Any] = json.loads(record)
+    return restored

@@ -5,8 +5,8 @@ that comes with them.
 """
 
 from wordsway.models.encoder import embedding_dimension, review_contexts, vocabulary_embeddings
-from wordsway.models.hearing import hear
 from wordsway.models.inputs import input_samples
+from wordsway.models.length import length_curve
 from wordsway.models.model import Model
 from wordsway.models.radius import norm_radius
 from wordsway.models.transformer import load
@@ -14,8 +14,8 @@ from wordsway.models.transformer import load
 __all__ = [
     "Model",
     "embedding_dimension",
-    "hear",
     "input_samples",
+    "length_curve",
     "load",
     "norm_radius",
     "review_contexts",

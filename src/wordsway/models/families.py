@@ -20,7 +20,7 @@ from wordsway.errors import InputError, one_line
 from wordsway.maps import Rotary
 
 if TYPE_CHECKING:
-    from wordsway.models.layered import Layered
+    from wordsway.models.model import Model
 
 Arguments = dict[str, Any]
 HALF = "EncoderModel"  # suffix of classes that are the encoder of an encoder-decoder, such as T5EncoderModel
@@ -246,7 +246,7 @@ def is_causal(body: Any, name: str) -> bool:
     return bool(torch.allclose(rows[0], rows[1], atol=1e-6))
 
 
-def check_embeddings(model: Layered) -> None:
+def check_embeddings(model: Model) -> None:
     """Raise unless a model returns the same for token ids and for their embeddings, since embeddings are perturbed.
 
     Some models look words up again in higher layers (Gemma 3n), where a perturbed embedding belongs to no word.

@@ -1,4 +1,4 @@
-"""What a perturbation that attracts attention does, layer by layer, and where words look before and after it."""
+"""Layer by layer: how far a word can move each, a perturbation that attracts attention, and attention scores."""
 
 from __future__ import annotations
 
@@ -8,27 +8,34 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from wordsway.checks import check_positive, check_size
 from wordsway.errors import InputError, one_line
 from wordsway.maps import Attention
 from wordsway.maps.attention import NAMES
 from wordsway.models.families import family_of, skeleton
+from wordsway.models.outputs import output_named
+from wordsway.models.profile import word_radii
+from wordsway.models.response import TextFeatures
 from wordsway.models.words import Text, Word
+from wordsway.records import Record
 from wordsway.seeds import generator, normal
-from wordsway.sensitivity import SearchBudget, Sensitivity, word_sensitivity
+from wordsway.sensitivity import SearchBudget, Sensitivity, response_profile, word_sensitivity
 from wordsway.smoothness.heads import factors
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from wordsway.models.model import Model
 
 DRAWS = 8
-_THRIFTY = SearchBudget(power=3, screen=4, keep=1, polish=20, tolerance=1e-4)
+_BUDGET = SearchBudget(power=3, screen=4, keep=1, polish=20, tolerance=1e-4)
 
 
-@dataclass(frozen=True, eq=False)
-class AttentionScores:
-    """Where words look, in one layer.
+@dataclass(frozen=True, eq=False, repr=False)
+class AttentionScores(Record):
+    """Attention between the tokens of a text, in one layer.
 
     Attributes
     ----------
@@ -36,7 +43,7 @@ class AttentionScores:
     text : Text
     layer : int
     scores : Tensor (heads, n, n)
-        How much each token (row) looks at each other (column); rows sum to 1.
+        Attention of each token (row) to each other (column); rows sum to 1.
     """
 
     model: str
@@ -45,10 +52,10 @@ class AttentionScores:
     scores: Tensor
 
     def mean(self) -> tuple[list[str], Tensor]:
-        """The scores averaged over heads, among the words of the text: their names, and (words, words).
+        """Return the scores averaged over heads, among the words of the text: their names, and (words, words).
 
-        Tokens of one word are taken together: a word looks as its tokens do on average, and is looked at as much as all
-        of them. Special tokens are left out, so that rows sum to less than 1.
+        Tokens of one word are taken together: the mean over their rows, the sum over their columns. Special tokens are
+        left out, so that rows sum to less than 1.
         """
         words = self.text.scored
         average = self.scores.mean(0)
@@ -61,8 +68,8 @@ class AttentionScores:
         return {"model": self.model, "layer": self.layer, "words": names, "scores": scores.tolist()}
 
 
-@dataclass(frozen=True, eq=False)
-class LayerChanges:
+@dataclass(frozen=True, eq=False, repr=False)
+class LayerChanges(Record):
     """Relative change of the hidden state after every layer, when one word moves in what the first layer reads.
 
     Attributes
@@ -77,7 +84,7 @@ class LayerChanges:
     noise : Tensor (draws, layers + 1)
         Of Gaussian noise of the same length.
     before, after : Tensor (heads, n, n)
-        Where tokens look in the first layer, without and with the attracting perturbation.
+        Attention in the first layer, without and with the attracting perturbation.
     delta : Tensor (tokens, d)
         The attracting perturbation.
     """
@@ -93,7 +100,7 @@ class LayerChanges:
     delta: Tensor
 
     def looked_at(self, head: int | None = None) -> tuple[float, float]:
-        """How much other tokens look at the word on average, before and after; over all heads unless one is named."""
+        """Return the mean attention of the other tokens to the word, before and after; default: over all heads."""
         own = list(self.word.tokens)
         others = [place for place in range(self.before.shape[-1]) if place not in own]
         heads = list(_heads(len(self.before), head))
@@ -102,7 +109,6 @@ class LayerChanges:
         return before, after
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
         before, after = self.looked_at()
         return {
             "model": self.model,
@@ -115,6 +121,63 @@ class LayerChanges:
             "looked_at_before": before,
             "looked_at_after": after,
         }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LayerProfile(Record):
+    """How far one word can move the hidden state after each layer.
+
+    Attributes
+    ----------
+    model : str
+    text : Text
+    word : Word
+    radius : float
+        Radius of the ball that the embedding of the word moves in.
+    values : Tensor (layers + 1,)
+        Lower bounds with witnesses; entry 0 is what the first layer reads.
+    deltas : Tensor (layers + 1, tokens, e)
+        The witnesses.
+    """
+
+    summary_fields = ("model", "radius", "values")
+
+    model: str
+    text: Text
+    word: Word
+    radius: float
+    values: Tensor
+    deltas: Tensor
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [{"layer": layer, "sensitivity": value} for layer, value in enumerate(self.values.tolist())]
+
+    def to_dict(self) -> dict[str, Any]:
+        word = {"position": self.word.position, "word": self.word.text, "radius": self.radius}
+        return {"model": self.model, "text": self.text.text, **word, "layers": self.rows()}
+
+    def draw(self, ax: Axes) -> None:
+        ax.plot(range(len(self.values)), self.values.tolist(), "o-")
+        ax.set(xlabel="layer", ylabel="relative change", title=f"word {self.word.text!r}")
+
+
+def layer_profile(
+    model: Model, text: Text, word: Word, radius: float | None, steps: int, seed: int, progress: bool
+) -> LayerProfile:
+    """Search the ball of a word once for each layer, then try each witness at all layers; see `Model.layer_profile`."""
+    budget = SearchBudget(ascent=check_size(steps, "steps"))
+    responses, witnesses = [], []
+    for layer in tqdm(range(model.layers + 1), desc="layers", delay=2, leave=False, disable=not progress):
+        phi = TextFeatures(model, text.ids, output_named(layer, model.layers, model.network, model.name))
+        radii = word_radii(phi, [word], radius)
+        responses.append(phi.along([word.tokens]))
+        measured = response_profile(responses[-1], [word.tokens[0]], radii, seed=seed, budget=budget)
+        witnesses.append(measured.deltas)
+    tried = torch.stack(witnesses)  # L 1 m e
+    values = torch.stack([response.change(tried, gradient=False)[0][:, 0] for response in responses])
+    best = values.argmax(1)
+    deltas = tried[best].reshape(len(best), len(word.tokens), -1)
+    return LayerProfile(model.name, text, word, float(radii[0]), values.amax(1), deltas)
 
 
 def layer_changes(
@@ -171,8 +234,8 @@ def attracting_direction(
     """The direction in which a word attracts the attention of the others, (d,), of length 1.
 
     For each head the right singular vector of Q^T K with the largest singular value, with the sign that raises the
-    mean score that the rows give to the word; then the mean over heads, all unless told. `scale` is what a norm before
-    the layer multiplies rows by. O(d q^2) for a head of q rows.
+    mean score that the rows give to the word; then the mean over the given heads (default: all). `scale` is what a norm
+    before the layer multiplies rows by. O(d q^2) for a head of q rows.
     """
     total = torch.zeros(rows.shape[-1], dtype=torch.float64, device=rows.device)
     middle = rows.double().mean(0)
@@ -192,7 +255,7 @@ def attracting_direction(
 
 
 def attention_scores(model: Model, text: Text, layer: int = 0) -> AttentionScores:
-    """Where words look in a layer; see `Model.attention_scores`."""
+    """Attention in a layer; see `Model.attention_scores`."""
     attention = model.attention(layer)
     rows = model.layer_inputs([list(text.ids)], layer)[0]
     scores = _within(attention.pattern(rows), model.window(layer))
@@ -217,14 +280,14 @@ def head_sensitivities(
             together=len(places) > 1,
             ceiling=None,
             seed=seed,
-            budget=_THRIFTY,
+            budget=_BUDGET,
         )
         for head in range(layer.heads)
     )
 
 
 def one_head(layer: Attention, head: int) -> Attention:
-    """A head on its own, as attention with its part of the weights and without an output."""
+    """One head alone, as attention with its part of the weights and without an output."""
     parts: dict[str, Any] = {}
     shared = head // (layer.heads // layer.key_heads)
     for name, own, count in (("query", head, layer.heads), *((one, shared, layer.key_heads) for one in NAMES[1:])):

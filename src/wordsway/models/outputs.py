@@ -1,4 +1,4 @@
-"""What a change of a model is measured on: hidden states, the embedding of a text, or a distribution over answers."""
+"""What the change of a model is measured on: hidden states, the embedding of a text, or a distribution."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SEVERAL = ("multi_label_classification", "regression")  # their outputs are no 
 
 @dataclass(frozen=True)
 class Output:
-    """A part of what a model gives.
+    """What the change of a model is measured on.
 
     Attributes
     ----------
@@ -28,36 +28,42 @@ class Output:
     layer : int or None
         The layer whose rows it is made of; None for all layers and, for a distribution, what is on top of them.
     distribution : bool
-        Whether it is one, of logarithms of probabilities: then a change is the total variation, half the sum of the
-        differences. Else it is relative, |now - before| / |before|.
+        Whether it is a distribution: then a change is the total variation, half the sum of the differences. Otherwise
+        it is relative, |now - before| / |before|.
+    read : callable
+        Rows (B, n, d) or logits (B, classes) -> values (B, ...): rows, a mean row, or logarithms of probabilities.
     """
 
     name: str
     layer: int | None
     distribution: bool
-    features: Callable[[Tensor], Tensor]  # of rows (B, n, d), or of logits (B, classes)
+    read: Callable[[Tensor], Tensor]
+
+    def features(self, values: Tensor) -> Tensor:
+        """Features of what was read: probabilities where these are logarithms."""
+        return values.exp() if self.distribution else values
 
     def change(self, before: Tensor, now: Tensor) -> Tensor:
-        """How far each of a batch of features (B, ...) is from those before, (B,); differentiable."""
+        """The change from what was read before to each of a batch (B, ...), (B,); differentiable."""
         if self.distribution:
             return (now.exp() - before.exp()).abs().sum(-1) / 2
-        moved: Tensor = torch.linalg.vector_norm((now - before).flatten(1), dim=1)
-        return moved / positive_norm(before)
+        difference: Tensor = torch.linalg.vector_norm((now - before).flatten(1), dim=1)
+        return difference / positive_norm(before)
 
-    def divergence(self, before: Tensor, now: Tensor) -> Tensor | None:
-        """The Kullback-Leibler divergence of now from before in nats, (B,); None where it is not a distribution."""
-        return (now.exp() * (now - before)).sum(-1) if self.distribution else None
+    def divergence(self, before: Tensor, now: Tensor) -> Tensor:
+        """The Kullback-Leibler divergence of distributions (B, ...) from the one before, in nats, (B,)."""
+        return (now.exp() * (now - before)).sum(-1)
 
 
 def output_named(on: Any, layers: int, network: Any, name: str) -> Output:
-    """An output that a model has, or an error that says why it has not."""
+    """Return an output of a model by its name or layer, or raise where the model does not have it."""
     layer = _layer(on)
     if layer is not None:
         if not 0 <= layer <= layers:
             raise InputError(f"on must be a layer from 0 to {layers}, got {layer}: {name} has {layers} layers")
-        return Output(f"layer {layer}", layer, False, _wide)
+        return Output(f"layer {layer}", layer, False, wide)
     if on == "last":
-        return Output(on, None, False, _wide)
+        return Output(on, None, False, wide)
     if on == "pooled":
         return Output(on, None, False, _pooled)
     if on == "next":
@@ -91,16 +97,16 @@ def _layer(on: Any) -> int | None:
 
 
 def _pooled(rows: Tensor) -> Tensor:
-    """The mean of all rows, of length 1."""
-    mean = _wide(rows).mean(-2)
+    """The mean of all rows, normalised to length 1."""
+    mean = wide(rows).mean(-2)
     size: Tensor = torch.linalg.vector_norm(mean, dim=-1, keepdim=True)
     return mean / size
 
 
 def _probabilities(logits: Tensor) -> Tensor:
-    return torch.log_softmax(_wide(logits), -1)
+    return torch.log_softmax(wide(logits), -1)
 
 
-def _wide(values: Tensor) -> Tensor:
-    """Numbers of half precision in single precision; others as they are."""
+def wide(values: Tensor) -> Tensor:
+    """Return numbers of half precision in single precision, others as they are."""
     return values.to(torch.promote_types(values.dtype, torch.float32))

@@ -1,4 +1,4 @@
-"""Two prompts that differ in a word, and what the answer of a decoder makes of it."""
+"""Two prompts, such as two that differ in a word, and the change of a decoder's answer between them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from wordsway.checks import check_several
 from wordsway.errors import InputError
-from wordsway.models.outputs import output_named
-from wordsway.models.reader import Reader
+from wordsway.models.outputs import Output, output_named
+from wordsway.models.response import TextFeatures
+from wordsway.records import Record
 
 if TYPE_CHECKING:
     from wordsway.models.model import Model
 
 
-@dataclass(frozen=True)
-class PromptPair:
+@dataclass(frozen=True, eq=False, repr=False)
+class PromptPair(Record):
     """The first token of the answers to two prompts.
 
     Attributes
@@ -27,7 +29,7 @@ class PromptPair:
     prompts : tuple of str
     answers : tuple of str
     probabilities : tuple of tuple of float
-        For each prompt the probability of each answer, however it is written: with a blank before it, or small letters.
+        For each prompt the probability of each answer, in any spelling: with a blank before it, or in lower case.
     total_variation : float
         Distance of the two distributions over all tokens, from 0 to 1.
     divergence : float
@@ -41,8 +43,13 @@ class PromptPair:
     total_variation: float
     divergence: float
 
+    def rows(self) -> list[dict[str, Any]]:
+        return [
+            {"prompt": prompt, **dict(zip(self.answers, shares, strict=True))}
+            for prompt, shares in zip(self.prompts, self.probabilities, strict=True)
+        ]
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
         pairs = [dict(zip(self.answers, row, strict=True)) for row in self.probabilities]
         shift = {"total_variation": self.total_variation, "divergence": self.divergence}
         return {"model": self.model, "before": pairs[0], "after": pairs[1], **shift}
@@ -54,13 +61,19 @@ def prompt_pair(
     """Compare the answers of a decoder to two prompts; see `Model.prompt_pair`."""
     check_several(answers, "answers")
     output = output_named("next", model.layers, model.network, model.name)
-    logs = [Reader(model, model.read(prompt, chat=chat).ids, output).before for prompt in (first, second)]
+    logs = [_log_probabilities(model, prompt, output, chat) for prompt in (first, second)]
     tokens = [_tokens(model, answer) for answer in answers]
     shares = [tuple(float(log.exp()[list(some)].sum()) for some in tokens) for log in logs]
     change = float(output.change(logs[0], logs[1][None]))
-    divergence = output.divergence(logs[0], logs[1][None])
-    assert isinstance(divergence, torch.Tensor)
-    return PromptPair(model.name, (first, second), tuple(answers), (shares[0], shares[1]), change, float(divergence))
+    divergence = float(output.divergence(logs[0], logs[1][None]))
+    return PromptPair(model.name, (first, second), tuple(answers), (shares[0], shares[1]), change, divergence)
+
+
+def _log_probabilities(model: Model, prompt: str, output: Output, chat: bool) -> Tensor:
+    """Logarithms of the probabilities of the next token."""
+    phi = TextFeatures(model, model.read(prompt, chat=chat).ids, output)
+    with torch.no_grad():
+        return output.read(phi.run(phi.embedded[None]))[0]
 
 
 def _tokens(model: Model, answer: str) -> set[int]:

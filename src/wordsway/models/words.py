@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -81,6 +81,14 @@ class Text:
         if self.framed and word.special:
             return 0, 0
         return word.start - self.offset, word.end - self.offset
+
+    def chosen(self, words: Sequence[int | str] | None, special: bool = False) -> list[Word]:
+        """The words of some positions or spellings; by default all, with special tokens only if `special`."""
+        if words is None:
+            return list(self.words if special else self.scored)
+        if isinstance(words, str | int):
+            raise InputError(f"words must be a list of words or positions, got {words!r}: use [{words!r}]")
+        return [self.word(word) for word in words]
 
     def word(self, which: Any) -> Word:
         """Return the word at a position, or the one that is written so; the error lists the words."""

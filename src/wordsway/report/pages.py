@@ -51,11 +51,11 @@ def picture(svg: str, kind: str) -> dict[str, Any]:
 def text_page(study: TextStudy, options: Options) -> str:
     """Return the page about one text as HTML, to be written as UTF-8."""
     profile = study.profile
-    rows = profile.records()
+    rows = profile.rows()
     replaced = {found.word.position: found for found in study.swaps}
     values = {
-        score.word.tokens: (score.value, _note(row, replaced.get(score.word.position)))
-        for score, row in zip(profile.scores, rows, strict=True)
+        word.tokens: (row["sensitivity"], _note(row, replaced.get(word.position)))
+        for word, row in zip(profile.words, rows, strict=True)
     }
     template = _environment().get_template("text.html.j2")
     return template.render(
@@ -66,7 +66,9 @@ def text_page(study: TextStudy, options: Options) -> str:
         settings=_settings(profile, options),
         strip=Markup(heat_strip(pieces(profile.text, values))),
         swaps=study.swaps,
-        layers=study.layers,
+        layers=[] if study.layers is None else study.layers.values.tolist(),
+        leaders=[word.text for word in profile.leaders],
+        margin=profile.profile.margin,
         top=max((row for row in rows if row["position"] is not None), key=lambda row: float(row["sensitivity"])),
     )
 

@@ -13,7 +13,8 @@ from wordsway.records import number
 from wordsway.report.terminal import NOTE, Bar, Columns, Row, console, table, visible
 
 if TYPE_CHECKING:
-    from wordsway.experiments.texts import Options, Profiled
+    from wordsway.experiments.texts import Options
+    from wordsway.models.profile import TextProfile
     from wordsway.models.swaps import Swaps
 
 _ON = {
@@ -42,7 +43,7 @@ def radius_used(options: Options) -> str:
     return "each word's own norm" if options.radius is None else f"{options.radius:g}"
 
 
-def print_profile(profile: Profiled, options: Options, model: str) -> None:
+def print_profile(profile: TextProfile, options: Options, model: str) -> None:
     """Print the profile of one text: title, strip, table, and the word that moves the model most."""
     out = console()
     print_title(options, model)
@@ -50,15 +51,15 @@ def print_profile(profile: Profiled, options: Options, model: str) -> None:
         out.print(f"the last {profile.text.cut} tokens of the text were cut off", style="yellow")
     out.print()
     _print_words(out, profile)
-    stopped = sum(row["status"] != "converged" for row in profile.records)
+    stopped = sum(row["status"] != "converged" for row in profile.rows())
     if stopped and options.mode == "search":
-        count = f"{stopped} of {len(profile.records)}"
+        count = f"{stopped} of {len(profile.words)}"
         out.print(f"{count} searches stopped at the step limit: more --steps may find more", style=NOTE)
-    kind = change_kind(profile.records[0]["on"])
+    kind = change_kind(profile.on)
     out.print(f"sensitivity: {kind} at the perturbation that was found, a lower bound with a witness", style=NOTE)
 
 
-def print_profile_of_many(index: int, line: int, profile: Profiled) -> None:
+def print_profile_of_many(index: int, line: int, profile: TextProfile) -> None:
     """Print the profile of one text of a file."""
     out = console()
     out.print()
@@ -121,8 +122,8 @@ def strip(made: Sequence[Piece], colours: bool, ascii_only: bool = False) -> Tex
     return text
 
 
-def _print_words(out: Console, profile: Profiled) -> None:
-    rows = profile.records
+def _print_words(out: Console, profile: TextProfile) -> None:
+    rows = profile.rows()
     values = {word.tokens: (row["sensitivity"], "") for word, row in zip(profile.words, rows, strict=True)}
     colours = out.color_system is not None and not out.no_color
     out.print(strip(pieces(profile.text, values), colours, out.options.ascii_only))
@@ -135,19 +136,23 @@ def _print_words(out: Console, profile: Profiled) -> None:
         "": lambda row: Bar(row["sensitivity"], best["sensitivity"]),
         "sensitivity": "sensitivity",
     }
-    out.print(table(rows, columns, bold=lambda row: row is best))
+    out.print(table(rows, columns, bold=lambda row: bool(row["leads"])))
     out.print()
-    place = "special token" if best["position"] is None else f"word {best['position']}"
-    value, radius = number(best["sensitivity"]), number(best["radius"])
-    out.print(
-        Text(
-            f'{best["model"]} is most sensitive to {place} "{visible(best["word"])}": {value} within radius {radius}',
-            "bold",
-        )
-    )
+    out.print(Text(leading(profile), "bold"))
     if profile.shortfall is not None:
         short = f"fast mode: {100 * profile.shortfall:.0f}% below what the search finds for this word"
         out.print(short, style="yellow")
+
+
+def leading(profile: TextProfile) -> str:
+    """Name the word that a model is most sensitive to, or those that cannot be told apart."""
+    if len(profile.leaders) > 1:
+        names = ", ".join(f'"{visible(word.text)}"' for word in profile.leaders)
+        return f"{names} cannot be told apart: the search still gains up to {number(profile.profile.margin, 2)}"
+    (word,), best = profile.leaders, profile.best
+    place = "special token" if word.position is None else f"word {word.position}"
+    value, radius = number(best.value), number(best.radius)
+    return f'{profile.model} is most sensitive to {place} "{visible(word.text)}": {value} within radius {radius}'
 
 
 def _short(row: Row) -> Text:

@@ -183,7 +183,7 @@ def _ascend(
             bar.update()
         best.look(objective, point)
         if exchange is not None and taken >= 2 * _ROUND and taken & (taken - 1) == 0:  # after 16, 32, 64, ... steps
-            best.look(objective, exchange(best.delta, best.value))
+            best.look(objective, _to_ball(exchange(best.delta, best.value), reach))
         if taken == steps // 2:
             half = best.value
         if taken == steps:

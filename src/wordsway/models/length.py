@@ -1,4 +1,4 @@
-"""Does a model still hear one word when the text gets long? A sentence, and more and more of a review around it."""
+"""Does a model still respond to one word when the text gets long? A sentence inside more and more of a review."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from wordsway.errors import InputError
 from wordsway.maps.catalogue import MapOptions, map_named
 from wordsway.models.profile import STEPS, profile
 from wordsway.models.words import Text, Word
+from wordsway.records import Record
 from wordsway.sensitivity import response_sensitivity
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from wordsway.models.model import Model
 
 SENTENCE = "I love her smile"
@@ -27,8 +30,8 @@ TEXTS = 3
 MAPS = ("rf", "raf")
 
 
-@dataclass(frozen=True)
-class Curve:
+@dataclass(frozen=True, eq=False, repr=False)
+class LengthCurve(Record):
     """Word sensitivity against the length of the context.
 
     Attributes
@@ -40,6 +43,8 @@ class Curve:
     values : tuple of tuple of float
         One for each length and text.
     """
+
+    summary_fields = ("name", "lengths", "exponent")
 
     name: str
     lengths: tuple[int, ...]
@@ -55,21 +60,29 @@ class Curve:
 
     @property
     def exponent(self) -> float | None:
-        """The grad of log S against log n: -1/2 where one word is forgotten, 0 where it is heard at any length."""
-        if len(self.lengths) < 2 or min(self.mean) <= 0:  # a word that moves nothing has no law
+        """The slope of log S against log n: -1/2 where one word is forgotten, 0 where its effect does not fade."""
+        if len(self.lengths) < 2 or min(self.mean) <= 0:  # a word that moves nothing has no power law
             return None
         return float(np.polyfit(np.log(self.lengths), np.log(self.mean), 1)[0])
 
-    def records(self) -> list[dict[str, Any]]:
-        """Plain values, one record a length."""
+    def rows(self) -> list[dict[str, Any]]:
+        """Return plain values, one dictionary per length."""
         rows = zip(self.lengths, self.mean, self.deviation, self.values, strict=True)
         return [
             {"model": self.name, "n": n, "sensitivity": mean, "deviation": deviation, "texts": len(values)}
             for n, mean, deviation, values in rows
         ]
 
+    def to_dict(self) -> dict[str, Any]:
+        return {"model": self.name, "exponent": self.exponent, "lengths": self.rows()}
 
-def hear(
+    def draw(self, ax: Axes) -> None:
+        ax.errorbar(self.lengths, self.mean, self.deviation, fmt="o-", label=self.name)
+        ax.set(xscale="log", yscale="log", xlabel="tokens", ylabel="sensitivity")
+        ax.legend()
+
+
+def length_curve(
     model: Model,
     lengths: Sequence[int] = LENGTHS,
     *,
@@ -81,7 +94,7 @@ def hear(
     steps: int = STEPS,
     seed: int = 0,
     progress: bool = False,
-) -> Curve:
+) -> LengthCurve:
     """Return the word sensitivity of a model against the length of the text around a sentence.
 
     Parameters
@@ -90,29 +103,30 @@ def hear(
     lengths
         Numbers of tokens, special ones included.
     sentence, word
-        The sentence, and its word that moves, as a position or as it is written; the last one unless told.
+        The sentence, and its word that moves, as a position or as it is written; default: the last one.
     texts
-        Film reviews whose words stand around it, half before and half after.
+        Number of film reviews whose words surround it, half before and half after.
     on, radius, steps, seed
-        As for `Model.profile`; the seed also decides which reviews are taken.
+        As for `Model.profile`; the seed also chooses the reviews.
 
     Notes
     -----
     `steps` forward and backward passes for each length and text.
     """
     sizes = check_lengths(model, lengths, sentence)
-    found = model.read(sentence)
-    chosen = found.scored[-1] if word is None else found.word(word)
+    read = model.read(sentence)
+    chosen = read.scored[-1] if word is None else read.word(word)
     around = model.review_tokens(check_size(texts, "texts"), min(sizes[-1], model.positions), seed).tolist()
-    opening = _opening(found)
+    opening = _opening(read)
     values = []
     for n in tqdm(sizes, desc="lengths", delay=2, leave=False, disable=not progress):
         row = []
         for number, tokens in enumerate(around):
-            text, moved = _grown(found, chosen, tokens[opening:], n)
-            row.append(profile(model, text, [moved], on, radius, steps=steps, seed=seed + number).scores[0].value)
+            text, moved = _grown(read, chosen, tokens[opening:], n)
+            measured = profile(model, text, [moved], on, radius, steps=steps, seed=seed + number)
+            row.append(float(measured.values[0]))
         values.append(tuple(row))
-    return Curve(model.name, sizes, tuple(values))
+    return LengthCurve(model.name, sizes, tuple(values))
 
 
 def check_lengths(model: Model, lengths: Sequence[int], sentence: str) -> tuple[int, ...]:
@@ -129,7 +143,7 @@ def check_lengths(model: Model, lengths: Sequence[int], sentence: str) -> tuple[
     return sizes
 
 
-def map_curves(lengths: Sequence[int], d: int, texts: int = TEXTS, seed: int = 0) -> Iterator[Curve]:
+def map_curves(lengths: Sequence[int], d: int, texts: int = TEXTS, seed: int = 0) -> Iterator[LengthCurve]:
     """The same for random features and random attention, at Gaussian contexts of the same sizes."""
     for name in MAPS:
         named = map_named(name)
@@ -140,7 +154,7 @@ def map_curves(lengths: Sequence[int], d: int, texts: int = TEXTS, seed: int = 0
                 response = named.respond(gaussian_context(n, d, number), 0, MapOptions(), number)
                 row.append(response_sensitivity(response, 0, ceiling=None, seed=number).value)
             values.append(tuple(row))
-        yield Curve(name, tuple(sorted(set(lengths))), tuple(values))
+        yield LengthCurve(name, tuple(sorted(set(lengths))), tuple(values))
 
 
 def _opening(text: Text) -> int:
