@@ -18,6 +18,17 @@ if TYPE_CHECKING:
 
 _ROWS = 60  # rows that a notebook shows; to_frame has all of them
 _TEXT = 40  # characters of a string in a one-line summary
+# Colours are those of the notebook, light or dark, which aligns cells to the right by itself.
+_STYLE = """<style>
+.wordsway { overflow-x: auto; }
+.wordsway table { margin: 0.5em 0; border-collapse: collapse; font-variant-numeric: tabular-nums; }
+.wordsway table :is(th, td) {
+  max-width: 40em; padding: 0.2em 0.6em; border: 0; border-bottom: 1px solid rgb(128 128 128 / 0.3); text-align: left;
+}
+.wordsway table .number { text-align: right; white-space: nowrap; }
+.wordsway table tbody th { font-weight: normal; opacity: 0.75; }
+.wordsway code { white-space: normal; }
+</style>"""
 
 
 class Record:
@@ -94,7 +105,10 @@ class Record:
         return self.summary()
 
     def _repr_html_(self) -> str:
-        return f"<p><code>{escape(self.summary())}</code></p>{html_table(self.rows())}"
+        """Return the summary and the table of the record for a notebook; a single row is shown as a column."""
+        rows = self.rows()
+        shown = html_column(rows[0]) if len(rows) == 1 else html_table(rows)
+        return f'<div class="wordsway">{_STYLE}<p><code>{escape(self.summary())}</code></p>{shown}</div>'
 
 
 def bars(ax: Axes, numbers: Mapping[str, float | None], logarithmic: bool = False) -> None:
@@ -108,6 +122,14 @@ def bars(ax: Axes, numbers: Mapping[str, float | None], logarithmic: bool = Fals
 def finite(value: float | None) -> float | None:
     """Return a number as JSON can hold it: None where it is not finite."""
     return value if value is not None and math.isfinite(value) else None
+
+
+def html_column(row: Mapping[str, Any]) -> str:
+    """Return a row as an HTML table with one line per key, all escaped."""
+    lines = "\n".join(
+        f'<tr><th scope="row">{escape(str(key))}</th><td>{escape(cell(value))}</td></tr>' for key, value in row.items()
+    )
+    return f"<table>\n<tbody>\n{lines}\n</tbody>\n</table>"
 
 
 def html_table(rows: Sequence[Mapping[str, Any]], limit: int | None = _ROWS) -> str:
