@@ -7,10 +7,23 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import linregress
 
-from wordsway.experiments.claims import above, below, curves, each, exponent_near, falls, overlap, power_law
-from wordsway.experiments.experiment import Verdict
+from wordsway.experiments import TrialResult, Verdict
+from wordsway.experiments.claims import (
+    above,
+    at_least_one,
+    below,
+    count_of,
+    curves,
+    each,
+    exponent,
+    exponent_near,
+    falls,
+    overlap,
+    points,
+    power_law,
+    statistics,
+)
 
 TOO_FEW = "not enough trials have finished"
 LENGTHS = (10, 20, 50, 100, 250)
@@ -22,11 +35,11 @@ def law(exponent: float, heights: dict[int, float], lengths: tuple[int, ...] = L
     return [{"d": d, "n": n, "mean": height * n**exponent} for d, height in heights.items() for n in lengths]
 
 
-def points(*values: float, d: int = 1) -> Rows:
+def line(*values: float, d: int = 1) -> Rows:
     return [{"d": d, "n": n, "mean": value} for n, value in zip(LENGTHS, values, strict=False)]
 
 
-# Curves and power laws
+# Tables and power laws
 
 
 def test_curves_keep_the_order_of_rows() -> None:
@@ -37,178 +50,157 @@ def test_curves_keep_the_order_of_rows() -> None:
     assert curves([], "d") == {}
 
 
+def test_points_group_trials_by_parameters_and_entries_of_records() -> None:
+    trials = [
+        TrialResult("one", {"n": n, "d": 1}, seed, {"value": n + seed, "n": 99}) for n in (2, 1) for seed in (0, 1)
+    ]
+    trials.append(TrialResult("two", {"n": 1, "model": "m"}, 0, {"value": 7}))
+    grouped = points(trials, "n", "model")
+    assert [point for point, _ in grouped] == [{"n": n, "model": m} for n, m in ((2, None), (1, None), (1, "m"))]
+    assert [[row["value"] for row in rows] for _, rows in grouped] == [[2, 3], [1, 2], [7]]
+    assert grouped[0][1][0] == {"n": 2, "d": 1, "model": None, "value": 2}  # a parameter hides an entry of its name
+    assert points([], "n") == []
+    assert statistics([1.0, 3.0], "mean", "deviation") == {"trials": 2, "mean": 2.0, "deviation": math.sqrt(2)}
+    assert statistics([4.0], "deviation", "least", "most") == {"trials": 1, "deviation": 0.0, "least": 4.0, "most": 4.0}
+
+
 @pytest.mark.parametrize("exponent", [-2.0, -0.5, 0.0, 1 / 3, 1.0])
 def test_an_exact_power_law_is_recovered(exponent: float) -> None:
-    one = power_law(law(exponent, {1: 3.0}), "n", "mean")
-    many = power_law(law(exponent, {1: 3.0, 2: 0.1, 3: 1e6}), "n", "mean", "d")
-    for found in (one, many):
+    for rows in (law(exponent, {1: 3.0}), law(exponent, {1: 3.0, 2: 0.1, 3: 1e6})):
+        found = power_law(rows, "n", "mean", "d")
         assert found is not None
         assert found.exponent == pytest.approx(exponent, abs=1e-12)
         assert found.error == pytest.approx(0, abs=1e-7)
 
 
-def test_curves_of_different_heights_are_no_single_law() -> None:
-    """Each curve covers its own lengths: without heights of their own, they would make another slope."""
-    rows = law(-0.5, {1: 1.0}, (10, 20)) + law(-0.5, {2: 50.0}, (100, 200))
-    apart, together = power_law(rows, "n", "mean", "d"), power_law(rows, "n", "mean")
-    assert apart is not None
-    assert apart.exponent == pytest.approx(-0.5)
-    assert together is not None
-    assert together.exponent > 0.5
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_one_curve_is_scipys_regression(seed: int) -> None:
-    noise = np.random.default_rng(seed).normal(size=7)
-    x = np.arange(90.0, 151.0, 10.0)
-    y = np.exp(0.1 * noise) * x**-0.5
-    expected = linregress(np.log(x), np.log(y))
-    found = power_law([{"n": a, "mean": b} for a, b in zip(x, y, strict=True)], "n", "mean")
-    assert found is not None
-    assert found.exponent == pytest.approx(expected.slope, rel=1e-10)
-    assert found.error == pytest.approx(expected.stderr, rel=1e-10)
-
-
-def test_several_curves_are_a_regression_with_a_height_each() -> None:
-    noise = np.random.default_rng(0).normal(size=15)
-    rows = law(-0.5, {1: 1.0, 2: 7.0, 3: 0.3})
-    for one, shift in zip(rows, noise, strict=True):
+@pytest.mark.parametrize("heights", [{1: 1.0}, {1: 1.0, 2: 7.0, 3: 0.3}])
+def test_a_power_law_is_a_regression_with_a_height_for_each_curve(heights: dict[int, float]) -> None:
+    rows = law(-0.5, heights)
+    for one, shift in zip(rows, np.random.default_rng(0).normal(size=len(rows)), strict=True):
         one["mean"] *= math.exp(0.1 * shift)
-    design = np.array([[math.log(one["n"]), *(one["d"] == d for d in (1, 2, 3))] for one in rows])
-    logs = np.log([one["mean"] for one in rows])
-    solution, rest, *_ = np.linalg.lstsq(design, logs, rcond=None)
-    spread = math.sqrt(rest[0] / (15 - 4) * np.linalg.inv(design.T @ design)[0, 0])
+    design = np.array([[math.log(one["n"]), *(one["d"] == d for d in heights)] for one in rows])
+    solution, rest, *_ = np.linalg.lstsq(design, np.log([one["mean"] for one in rows]), rcond=None)
+    freedom = len(rows) - len(heights) - 1
+    spread = math.sqrt(rest[0] / freedom * np.linalg.inv(design.T @ design)[0, 0])
     found = power_law(rows, "n", "mean", "d")
     assert found is not None
-    assert found.exponent == pytest.approx(solution[0], rel=1e-10)
-    assert found.error == pytest.approx(spread, rel=1e-10)
+    assert (found.exponent, found.error) == pytest.approx((solution[0], spread), rel=1e-10)
 
 
-positive = st.floats(1e-3, 1e3)
-
-
-@given(st.lists(positive, min_size=3, max_size=5), st.floats(1e-6, 1e6), st.floats(1e-3, 1e3))
-def test_units_do_not_change_the_exponent(values: list[float], height: float, width: float) -> None:
-    rows = points(*values)
-    scaled = [{"n": width * one["n"], "mean": height * one["mean"]} for one in rows]
+@given(
+    st.lists(st.floats(1e-3, 1e3), min_size=3, max_size=5), st.floats(1e-6, 1e6), st.floats(1e-3, 1e3), st.floats(-2, 2)
+)
+def test_units_do_not_change_the_exponent_and_a_power_adds_to_it(
+    values: list[float], height: float, width: float, power: float
+) -> None:
+    rows = line(*values)
+    scaled = [{"n": width * one["n"], "mean": height * one["mean"] * one["n"] ** power} for one in reversed(rows)]
     found, again = power_law(rows, "n", "mean"), power_law(scaled, "n", "mean")
     assert found is not None
     assert again is not None
-    assert again.exponent == pytest.approx(found.exponent, abs=1e-9)
-    assert again.error == pytest.approx(found.error, abs=1e-6)
-
-
-@given(st.lists(positive, min_size=2, max_size=5), st.floats(-2, 2))
-def test_a_further_power_adds_to_the_exponent(values: list[float], power: float) -> None:
-    rows = points(*values)
-    found = power_law(rows, "n", "mean")
-    again = power_law([{**one, "mean": one["mean"] * one["n"] ** power} for one in rows], "n", "mean")
-    assert found is not None
-    assert again is not None
     assert again.exponent == pytest.approx(found.exponent + power, abs=1e-9)
-
-
-@given(st.permutations(law(-0.5, {1: 1.0, 2: 2.0})))
-def test_the_order_of_rows_does_not_matter(rows: Rows) -> None:
-    found = power_law(rows, "n", "mean", "d")
-    assert found is not None
-    assert found.exponent == pytest.approx(-0.5)
+    assert again.error == pytest.approx(found.error, abs=1e-6)
 
 
 def test_too_few_points_have_no_law() -> None:
     assert power_law([], "n", "mean") is None
-    assert power_law(points(1.0), "n", "mean") is None
+    assert power_law(line(1.0), "n", "mean") is None
     assert power_law([{"n": 5, "mean": 1.0}, {"n": 5, "mean": 2.0}], "n", "mean") is None
     assert power_law([{"d": d, "n": 10 * d, "mean": 1.0} for d in (1, 2)], "n", "mean", "d") is None
-    two = power_law(points(4.0, 2.0), "n", "mean")
+    two = power_law(line(4.0, 2.0), "n", "mean")
     assert two is not None
     assert two.exponent == pytest.approx(-1.0)
     assert two.error == 0
-    assert power_law(points(1.0, 0.0, 2.0), "n", "mean") is None
+    assert power_law(line(1.0, 0.0, 2.0), "n", "mean") is None
 
 
 # Verdicts
 
-
-def test_exponent_near() -> None:
-    rows = law(-0.5, {1: 1.0, 2: 2.0})
-    assert exponent_near("S falls", rows, -0.5, 0.05, curve=("d",)) == Verdict(
-        "S falls: exponent -0.5 +- 0.05", "-0.500 (standard error 0.000)", True
-    )
-    assert exponent_near("c", rows, -0.56, 0.05, curve=("d",)).holds is False
-    assert exponent_near("c", rows, -0.44, 0.05, curve=("d",)).holds is False
-    assert exponent_near("c", rows, -0.46, 0.05, curve=("d",)).holds is True
-    few = exponent_near("c", points(1.0), -0.5, 0.05)
-    assert (few.measured, few.holds) == (TOO_FEW, None)
-    zero = exponent_near("c", points(1.0, 0.5, 0.0), -0.5, 0.05)
-    assert (zero.measured, zero.holds) == ("a value is not positive", None)
+LAW = law(-0.5, {1: 1.0, 2: 2.0})
+CURVES = [{"d": d, "n": n, "mean": n * (1 + shift)} for n in (10, 20) for d, shift in ((1, -0.04), (2, 0), (3, 0.04))]
+LOW = [{"d": d, "n": 10, "mean": value} for d, value in ((1, 0.7), (2, 1.1), (3, 1.2))]
+DOUBLE = line(2.0, 4.0, 6.0, 8.0)
+POINT = ("d", "n")
+COUNTS = [{"done": 2, "trials": 2}, {"done": 1, "trials": 1}]
 
 
-def test_exponent_near_tells_the_plain_exponent_too() -> None:
+@pytest.mark.parametrize(
+    ("verdict", "measured", "holds"),
+    [
+        (exponent_near("c", LAW, -0.5, 0.05, curve=("d",)), "-0.500 (standard error 0.000)", True),
+        (exponent_near("c", LAW, -0.56, 0.05, curve=("d",)), "-0.500 (standard error 0.000)", False),
+        (exponent_near("c", LAW, -0.44, 0.05, curve=("d",)), "-0.500 (standard error 0.000)", False),
+        (exponent_near("c", LAW, -0.46, 0.05, curve=("d",)), "-0.500 (standard error 0.000)", True),
+        (exponent_near("c", line(1.0), -0.5, 0.05), TOO_FEW, None),
+        (exponent_near("c", line(1.0, 0.5, 0.0), -0.5, 0.05), "a value is not positive", None),
+        (exponent("c", LAW, lambda fitted: fitted < -0.4, curve=("d",)), "-0.500 (standard error 0.000)", True),
+        (exponent("c", LAW, lambda fitted: fitted > -0.4, curve=("d",)), "-0.500 (standard error 0.000)", False),
+        (overlap("c", CURVES, 0.05), "4.0% at most", True),
+        (overlap("c", CURVES, 0.03), "4.0% at most", False),
+        (overlap("c", LOW, 0.25), "30.0% at most", False),  # below the mean counts as well
+        (overlap("c", [], 0.05), TOO_FEW, None),
+        (overlap("c", [CURVES[0], CURVES[3]], 0.05), TOO_FEW, None),
+        (overlap("c", [{"d": d, "n": 10, "mean": 0.0} for d in (1, 2)], 0.05), "0.0% at most", True),
+        (above("c", [{"least": 1.2}, {"least": 1.01}, {"least": 3.0}], 1.0), "1.010 at least", True),
+        (above("c", [{"least": 1.2}, {"least": 1.01}], 1.01), "1.010 at least", False),
+        (above("c", [{"other": 2.0}], 1.0, "other"), "2.000 at least", True),
+        (above("c", [], 1.0), TOO_FEW, None),
+        (
+            at_least_one("c", [{"room": 2.0}, {"room": None}, {"room": 1 - 1e-9}], "room", "{:.1f} times"),
+            "1.0 times",
+            True,
+        ),
+        (at_least_one("c", [{"room": 2.0}, {"room": 0.99}], "room", "{:.2f} times"), "0.99 times", False),
+        (at_least_one("c", [{"room": None}], "room", "{}"), TOO_FEW, None),
+        (count_of("c", COUNTS, "done", every=True), "3 of 3", True),
+        (count_of("c", [*COUNTS, {"done": 0, "trials": 1}], "done", every=True), "3 of 4", False),
+        (count_of("c", [{"done": 0, "trials": 4}], "done", every=False, measured="{} of {} fit"), "0 of 4 fit", True),
+        (count_of("c", COUNTS, "done", every=False), "3 of 3", False),
+        (count_of("c", [], "done", every=True), TOO_FEW, None),
+        (falls("c", line(4.0, 9.0, 1.0)), "the last is at most 0.250 of the first", True),
+        (falls("c", line(4.0, 1.0)[::-1]), "the last is at most 0.250 of the first", True),  # sorted by n
+        (falls("c", line(1.0, 1.0)), "the last is at most 1.000 of the first", False),
+        (
+            falls("c", line(4.0, 1.0) + line(1.0, 2.0, d=2), curve=("d",)),
+            "the last is at most 2.000 of the first",
+            False,
+        ),
+        (falls("c", line(4.0, 1.0) + line(1.0, d=2), curve=("d",)), "the last is at most 0.250 of the first", True),
+        (falls("c", line(1.0) + line(2.0, d=2), curve=("d",)), TOO_FEW, None),
+        (falls("c", line(0.0, 0.0)), "the last is at most 1.000 of the first", False),
+        (falls("c", line(0.0, 1.0)), "the last is at most inf of the first", False),
+        (below("c", line(1.0, 2.0), DOUBLE, POINT), "at 2 of 2 points, by factors from 0.500 to 0.500", True),
+        (below("c", line(1.0, 9.0), DOUBLE, POINT), "at 1 of 2 points, by factors from 0.500 to 2.250", False),
+        (
+            below("c", line(1.0, 9.0), DOUBLE, POINT, share=0.5),
+            "at 1 of 2 points, by factors from 0.500 to 2.250",
+            True,
+        ),
+        (
+            below("c", line(1.0, 9.0), DOUBLE, POINT, share=0.51),
+            "at 1 of 2 points, by factors from 0.500 to 2.250",
+            False,
+        ),
+        (below("c", DOUBLE, DOUBLE, POINT), "at 0 of 4 points, by factors from 1.000 to 1.000", False),
+        (below("c", DOUBLE, line(9.0), POINT), "at 1 of 1 points, by factors from 0.222 to 0.222", True),
+        (below("c", DOUBLE, line(9.0, d=2), POINT), TOO_FEW, None),
+        (below("c", line(1.0), line(0.0), POINT), "at 0 of 1 points, by factors from inf to inf", False),
+        (below("c", line(0.0), line(0.0), POINT), "at 0 of 1 points, by factors from 1.000 to 1.000", False),
+    ],
+)
+def test_verdicts(verdict: Verdict, measured: str, holds: bool | None) -> None:
+    assert (verdict.measured, verdict.holds) == (measured, holds)
+
+
+def test_claims_with_a_tolerance_name_it() -> None:
+    assert exponent_near("S falls", LAW, -0.5, 0.05, curve=("d",)).claim == "S falls: exponent -0.5 +- 0.05"
+    assert overlap("they coincide", CURVES, 0.05).claim == "they coincide: within 5% of their mean"
     rows = [{"n": n, "scaled": n**-0.5, "mean": 1 / n} for n in LENGTHS]
     found = exponent_near("c", rows, -0.5, 0.05, "scaled", plain="mean")
     assert found.measured == "-0.500 (standard error 0.000); without the factor -1.000"
-    assert found.holds
 
 
-def test_overlap() -> None:
-    rows = [{"d": d, "n": n, "mean": n * (1 + shift)} for n in (10, 20) for d, shift in ((1, -0.04), (2, 0), (3, 0.04))]
-    assert overlap("they coincide", rows, 0.05) == Verdict(
-        "they coincide: within 5% of their mean", "4.0% at most", True
-    )
-    assert overlap("c", rows, 0.03).holds is False
-    low = [{"d": d, "n": 10, "mean": value} for d, value in ((1, 0.7), (2, 1.1), (3, 1.2))]
-    assert overlap("c", low, 0.25).measured == "30.0% at most"  # below the mean counts as well
-    assert overlap("c", low, 0.25).holds is False
-    for few in ([], rows[:1], [rows[0], rows[3]]):
-        assert (overlap("c", few, 0.05).measured, overlap("c", few, 0.05).holds) == (TOO_FEW, None)
-    zeros = [{"d": d, "n": 10, "mean": 0.0} for d in (1, 2)]
-    assert overlap("c", zeros, 0.05).holds is True
-
-
-def test_above() -> None:
-    rows = [{"least": 1.2}, {"least": 1.01}, {"least": 3.0}]
-    assert above("S > 1", rows, 1.0) == Verdict("S > 1", "1.010 at least", True)
-    assert above("c", rows, 1.01).holds is False
-    assert above("c", [{"other": 2.0}], 1.0, "other").holds is True
-    assert (above("c", [], 1.0).measured, above("c", [], 1.0).holds) == (TOO_FEW, None)
-
-
-def test_falls() -> None:
-    assert falls("S falls", points(4.0, 9.0, 1.0)) == Verdict("S falls", "the last is at most 0.250 of the first", True)
-    assert falls("c", points(4.0, 1.0)[::-1]).holds is True  # sorted by n, whatever the order
-    assert falls("c", points(1.0, 1.0)).holds is False
-    assert falls("c", points(1.0, 0.5, 2.0)).holds is False
-    both = points(4.0, 1.0) + points(1.0, 2.0, d=2)
-    assert falls("c", both, curve=("d",)).holds is False
-    assert falls("c", points(4.0, 1.0) + points(1.0, d=2), curve=("d",)).holds is True  # one point tells nothing
-    for few in ([], points(1.0), points(1.0) + points(2.0, d=2)):
-        found = falls("c", few, curve=("d",))
-        assert (found.measured, found.holds) == (TOO_FEW, None)
-    assert falls("c", points(0.0, 0.0)).holds is False
-    assert falls("c", points(0.0, 1.0)).holds is False
-
-
-def test_below() -> None:
-    table, others = points(1.0, 2.0, 3.0, 4.0), points(2.0, 4.0, 6.0, 8.0)
-    assert below("smaller", table, others, ("d", "n")) == Verdict(
-        "smaller", "at 4 of 4 points, by factors from 0.500 to 0.500", True
-    )
-    some = points(1.0, 1.0, 1.0, 9.0)
-    found = below("c", some, others, ("d", "n"))
-    assert (found.measured, found.holds) == ("at 3 of 4 points, by factors from 0.167 to 1.125", False)
-    assert below("c", some, others, ("d", "n"), share=0.75).holds is True
-    assert below("c", some, others, ("d", "n"), share=0.76).holds is False
-    assert below("c", table, table, ("d", "n")).holds is False
-    assert below("c", table, others[:1], ("d", "n")).measured.startswith("at 1 of 1 points")
-    for left, right in (([], others), (table, []), (table, points(1.0, d=2))):
-        found = below("c", left, right, ("d", "n"))
-        assert (found.measured, found.holds) == (TOO_FEW, None)
-    assert below("c", points(1.0), points(0.0), ("d", "n")).holds is False
-    assert below("c", points(0.0), points(0.0), ("d", "n")).holds is False
-
-
-def test_each_value_is_judged_by_itself() -> None:
+def test_each_value_is_judged_separately() -> None:
     rows = [{"panel": panel, "least": least} for panel, least in (("b", 2.0), ("a", 0.5), ("b", 3.0))]
     found = each(rows, "panel", lambda panel, mine: [above(f"{panel} {len(mine)}", mine, 1.0)])
     assert [(one.claim, one.holds) for one in found] == [("b 2", True), ("a 1", False)]

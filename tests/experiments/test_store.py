@@ -1,13 +1,15 @@
-"""The store: rows are appended once, read back as they were, and refused changes."""
+"""The store: rows are appended once, read back as they were, never changed, and shared by several processes."""
 
 import sqlite3
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from experiments.made import VERSIONS, row, sides, trial
+from experiments.made import VERSIONS, Elsewhere, add_all, add_for_ever, row, sides, trial
 from wordsway.errors import WordswayError
 from wordsway.experiments.experiment import Estimate, Trial, TrialResult, canonical_record
 from wordsway.experiments.store import DIED, DONE, FAILED, STATES, Row, Store, StoreError
@@ -21,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 # Rows
 
 
-def test_rows_come_back_as_they_were_in_the_order_they_came(path: Path) -> None:
+def test_rows_come_back_as_they_were_in_the_order_of_arrival(path: Path) -> None:
     rows = [
         row(trial(3, n=5), ended="2024-01-02T03:04:05.678+00:00"),
         row(trial(1, n=5, text='ü, "quotes"\n\''), FAILED, error="naïve: ünï\ncode", ended="later"),
@@ -30,26 +32,29 @@ def test_rows_come_back_as_they_were_in_the_order_they_came(path: Path) -> None:
     with Store(path) as store:
         assert [store.add(one) for one in rows] == [True] * 3
         assert list(store.rows()) == rows
-    with Store(path) as store:
-        assert list(store.rows()) == rows
-    with Store(path, readonly=True) as store:
-        assert list(store.rows()) == rows
+        assert store.experiments() == ["one", "two"]
+    for readonly in (False, True):
+        with Store(path, readonly) as store:
+            assert list(store.rows()) == rows
+    assert sides(path) == []
+    assert path.stat().st_mode & 0o777 == 0o644
 
 
 def test_numbers_come_back_exactly(path: Path) -> None:
     values = [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, -0.0, 2**53 + 1]
     with Store(path) as store:
         for seed, value in enumerate(values):
-            store.add(row(trial(seed), record=canonical_record({"value": value}), seconds=value))
-        found = [repr(one["value"]) for one in store.records([trial(seed) for seed in range(len(values))])]
+            store.add(row(trial(seed), record=canonical_record({"value": [value]}), seconds=value))
+        found = [repr(one["value"][0]) for one in store.records([trial(seed) for seed in range(len(values))])]
         assert found == [repr(value) for value in values]
         assert [one.seconds for one in store.rows()][:-1] == values[:-1]
 
 
-def test_the_store_says_when_a_trial_ended(path: Path) -> None:
+def test_the_store_adds_the_time_and_escapes_bytes_that_are_no_text(path: Path) -> None:
     with Store(path) as store:
-        store.add(row(trial()))
+        store.add(row(trial(), FAILED, error="no file \udcff"))
         (found,) = store.rows()
+    assert found.error == r"no file \udcff"
     assert found.ended.endswith("+00:00")
     assert len(found.ended) == len("2024-01-02T03:04:05.678+00:00")
 
@@ -91,58 +96,53 @@ def test_nested_values_of_a_record_have_dotted_names() -> None:
     assert names[names.index("state") + 1 : names.index("dtype")] == list(values)
 
 
-def test_names_that_the_store_uses_itself_are_kept_apart() -> None:
-    asked = Trial("one", 1, '{"seed": 5, "n": 1}', 4)
+def test_parameters_and_entries_named_like_a_column_get_a_prefix() -> None:
     record = '{"error": 0.25, "seconds": 9, "state": "ok", "n": 2, "value": 3}'
-    made = row(asked, record=record).to_dict()
-    assert {name: made[name] for name in ("parameter_seed", "n", "record_error", "record_n", "value")} == {
-        "parameter_seed": 5,
-        "n": 1,
-        "record_error": 0.25,
-        "record_n": 2,
-        "value": 3,
-    }
-    assert (made["record_seconds"], made["record_state"]) == (9, "ok")
-    assert (made["seed"], made["error"], made["seconds"], made["state"]) == (4, None, 2.0, "done")
-
-
-def test_an_error_with_bytes_of_no_text_can_be_stored(path: Path) -> None:
-    with Store(path) as store:
-        store.add(row(trial(), FAILED, error="no file \udcff"))
-        (found,) = store.rows()
-    assert found.error == r"no file \udcff"
+    made = row(Trial("one", 1, '{"seed": 5, "n": 1}', 4), record=record).to_dict()
+    expected: dict[str, Any] = {"parameter_seed": 5, "n": 1, "record_error": 0.25, "record_n": 2, "value": 3}
+    expected |= {"record_seconds": 9, "record_state": "ok", "seed": 4, "error": None, "seconds": 2.0, "state": "done"}
+    assert {name: made[name] for name in expected} == expected
 
 
 # Once and never again
 
 
-def test_a_finished_trial_is_never_doubled(path: Path) -> None:
+def test_a_finished_trial_is_stored_once(path: Path) -> None:
     with Store(path) as store, Store(path) as other:
         assert store.add(row(trial(), value=1.0))
-        assert not store.add(row(trial(), value=2.0))
-        assert not other.add(row(trial(), value=3.0))
-        assert not other.add(row(trial(), FAILED))
-        assert not other.add(row(trial(), DIED))
+        for again in (row(trial(), value=2.0), row(trial(), FAILED), row(trial(), DIED)):
+            assert [opened.add(again) for opened in (store, other)] == [False, False]
         assert store.has(trial())
         assert other.has(trial())
         assert [found["value"] for found in other.records([trial()])] == [1.0]
         assert len(list(store.rows())) == 1
 
 
-def test_the_file_itself_refuses_a_second_finished_row(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("INSERT INTO trials ({0}) SELECT {0} FROM trials", "UNIQUE"),
+        ("UPDATE trials SET record = '{{}}'", "rows are appended, never rewritten"),
+        ("UPDATE trials SET id = 9", "rows are appended, never rewritten"),
+        ("DELETE FROM trials", "rows are appended, never deleted"),
+    ],
+)
+def test_the_file_itself_refuses_changes(path: Path, change: str, message: str) -> None:
     with Store(path) as store:
         store.add(row(trial()))
-    names = "experiment, version, parameters, seed, state, record, versions, ended"
+        before = list(store.rows())
     db = sqlite3.connect(path)
-    with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
-        db.execute(f"INSERT INTO trials ({names}) SELECT {names} FROM trials")
+    with pytest.raises(sqlite3.IntegrityError, match=message):
+        db.execute(change.format("experiment, version, parameters, seed, state, record, versions, ended"))
     db.close()
+    with Store(path) as store:
+        assert list(store.rows()) == before
 
 
 @pytest.mark.parametrize(
     "other", [trial(1), trial(0, "two"), trial(0, "one", 2), trial(0, n=1)], ids=["seed", "name", "version", "point"]
 )
-def test_what_tells_trials_apart(path: Path, other: Trial) -> None:
+def test_the_identity_of_a_trial(path: Path, other: Trial) -> None:
     with Store(path) as store:
         store.add(row(trial()))
         assert not store.has(other)
@@ -150,31 +150,15 @@ def test_what_tells_trials_apart(path: Path, other: Trial) -> None:
 
 
 @pytest.mark.parametrize("state", [FAILED, DIED])
-def test_a_trial_that_failed_may_be_tried_until_it_is_done(path: Path, state: str) -> None:
+def test_a_trial_that_failed_may_be_run_until_it_is_done(path: Path, state: str) -> None:
     with Store(path) as store:
         assert store.add(row(trial(), state))
         assert not store.has(trial())
-        assert store.finished("one", 1) == set()
-        assert store.records([trial()]) == []
-        assert store.add(row(trial(), state))
-        assert store.add(row(trial()))
+        assert (store.finished("one", 1), store.records([trial()])) == (set(), [])
+        rest = [row(trial(), state), row(trial()), row(trial())]
+        assert Elsewhere(add_all, path, rest).rest() == [True, True, False]
         assert not store.add(row(trial()))
         assert [found.state for found in store.rows()] == [state, state, DONE]
-
-
-@pytest.mark.parametrize(
-    "change", ["UPDATE trials SET record = '{}'", "DELETE FROM trials", "UPDATE trials SET id = 9"]
-)
-def test_rows_can_be_neither_changed_nor_deleted(path: Path, change: str) -> None:
-    with Store(path) as store:
-        store.add(row(trial()))
-        before = list(store.rows())
-    db = sqlite3.connect(path)
-    with pytest.raises(sqlite3.IntegrityError, match=r"rows are appended, never (rewritten|deleted)"):
-        db.execute(change)
-    db.close()
-    with Store(path) as store:
-        assert list(store.rows()) == before
 
 
 @pytest.mark.parametrize(
@@ -182,7 +166,7 @@ def test_rows_can_be_neither_changed_nor_deleted(path: Path, change: str) -> Non
     [row(trial(), "lost"), row(trial(), record=None), row(trial(), FAILED, record="{}")],
     ids=["unknown state", "done without a record", "failed with a record"],
 )
-def test_rows_that_make_no_sense_are_refused(path: Path, bad: Row) -> None:
+def test_inconsistent_rows_are_refused(path: Path, bad: Row) -> None:
     with Store(path) as store:
         with pytest.raises(StoreError, match="CHECK constraint"):
             store.add(bad)
@@ -190,33 +174,21 @@ def test_rows_that_make_no_sense_are_refused(path: Path, bad: Row) -> None:
         assert store.add(row(trial()))  # the refusal left no transaction open
 
 
-# What is asked of it
+# Queries
 
 
-def test_finished_trials_of_one_experiment_and_version(path: Path) -> None:
-    with Store(path) as store:
-        for made in (
-            row(trial(1)),
-            row(trial(2)),
-            row(trial(3), FAILED),
-            row(trial(4, "two")),
-            row(trial(5, version=2)),
-        ):
-            store.add(made)
-        assert store.finished("one", 1) == {trial(1), trial(2)}
-        assert store.finished("one", 2) == {trial(5, version=2)}
-        assert store.finished("three", 1) == set()
-
-
-def test_records_come_in_the_order_asked_for(path: Path) -> None:
+def test_finished_trials_and_records(path: Path) -> None:
     kept = [trial(seed, name, n=n) for name in ("one", "two") for n in (1, 2) for seed in (0, 1)]
     with Store(path) as store:
         for number, one in enumerate(kept):
             store.add(row(one, value=float(number)))
         store.add(row(trial(9, n=1), FAILED))
-        asked = [kept[6], trial(9, n=1), kept[1], trial(0, "three"), kept[0], kept[7], kept[1]]
-        found = store.records(asked)
-        assert [one["value"] for one in found] == [6.0, 1.0, 0.0, 7.0, 1.0]
+        store.add(row(trial(5, version=2)))
+        assert store.finished("one", 1) == set(kept[:4])
+        assert store.finished("one", 2) == {trial(5, version=2)}
+        assert store.finished("three", 1) == set()
+        found = store.records([kept[6], trial(9, n=1), kept[1], trial(0, "three"), kept[0], kept[7], kept[1]])
+        assert [one["value"] for one in found] == [6.0, 1.0, 0.0, 7.0, 1.0]  # in the given order
         assert found[0] == TrialResult("two", {"n": 2}, 0, {"value": 6.0})
         assert store.records([]) == []
 
@@ -238,51 +210,19 @@ def test_costs_are_the_mean_time_and_the_largest_memory_of_a_point(path: Path) -
         assert store.costs("two", 1) == {}
 
 
-# The file
-
-
-def test_folders_are_made_and_nothing_is_left_beside_the_file(path: Path) -> None:
+@pytest.mark.parametrize("bad", ["not JSON", "[1]", '{"value": '])
+def test_a_damaged_record_is_one_line(path: Path, bad: str) -> None:
+    broken = replace(row(trial(7)), versions=VERSIONS[:-1])
     with Store(path) as store:
-        store.add(row(trial()))
-    assert sides(path) == []
-    with Store(path, readonly=True) as store:
-        list(store.rows())
-    assert sides(path) == []
-    assert path.stat().st_mode & 0o777 == 0o644
+        store.add(row(trial(7), record=bad))
+        uses: list[Callable[[], Any]] = [lambda: store.records([trial(7)]), lambda: next(store.rows()).to_dict()]
+        for use in (*uses, broken.to_dict):
+            with pytest.raises(WordswayError, match=r"damaged .*one with seed 7") as caught:
+                use()
+            assert "\n" not in str(caught.value)
 
 
-def test_looking_changes_no_byte(path: Path) -> None:
-    with Store(path) as store:
-        store.add(row(trial()))
-    before = path.read_bytes(), path.stat().st_mtime_ns
-    with Store(path, readonly=True) as store:
-        assert store.finished("one", 1) == {trial()}
-        with pytest.raises(StoreError, match=r"readonly.*finished trials stay"):
-            store.add(row(trial(1)))
-    with Store(path):
-        pass
-    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
-
-
-def test_a_reader_sees_what_a_writer_adds_meanwhile(path: Path) -> None:
-    with Store(path) as store, Store(path, readonly=True) as reader:
-        store.add(row(trial(1)))
-        assert reader.has(trial(1))
-        store.add(row(trial(2)))
-        assert reader.finished("one", 1) == {trial(1), trial(2)}
-    assert sides(path) == []
-
-
-def test_names_of_files_that_mean_something_elsewhere(tmp_path: Path) -> None:
-    path = tmp_path / "100% ?mode=memory#ü" / "store; drop.sqlite"
-    with Store(path) as store:
-        store.add(row(trial()))
-    with Store(path, readonly=True) as store:
-        assert store.has(trial())
-    assert sides(path) == []
-
-
-def test_a_closed_store_says_so_in_one_line(path: Path) -> None:
+def test_a_closed_store_is_one_line(path: Path) -> None:
     store = Store(path)
     store.close()
     for use in (lambda: store.add(row(trial())), lambda: store.has(trial()), lambda: list(store.rows())):
@@ -290,14 +230,71 @@ def test_a_closed_store_says_so_in_one_line(path: Path) -> None:
             use()
 
 
-@pytest.mark.parametrize("bad", ["not JSON", "[1]", '{"value": '])
-def test_a_record_that_was_damaged_is_told_in_one_line(path: Path, bad: str) -> None:
+# Several at once
+
+
+def test_reading_changes_no_byte_and_sees_what_is_added_meanwhile(path: Path) -> None:
+    with Store(path) as store, Store(path, readonly=True) as reader:
+        store.add(row(trial(1)))
+        assert reader.has(trial(1))
+    before = path.read_bytes(), path.stat().st_mtime_ns
+    with Store(path, readonly=True) as reader:
+        assert reader.finished("one", 1) == {trial(1)}
+        with pytest.raises(StoreError, match=r"readonly.*finished trials stay"):
+            reader.add(row(trial(2)))
+    Store(path).close()
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+    assert sides(path) == []
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["store exists", "store is made at once"])
+def test_processes_add_the_same_and_different_trials(tmp_path: Path, known: bool) -> None:
+    path = tmp_path / "store.sqlite"
+    if known:
+        Store(path).close()
+    same = [row(trial(seed)) for seed in range(40)]
+    own = [[row(trial(seed, n=k)) for seed in range(40)] for k in range(3)]
+    workers = [Elsewhere(add_all, path, [one for pair in zip(same, mine, strict=True) for one in pair]) for mine in own]
+    added = [worker.rest() for worker in workers]
+    assert [len(some) for some in added] == [80] * 3
+    assert all(all(some[1::2]) for some in added)  # its own trials
+    assert [sum(some) for some in zip(*(one[::2] for one in added), strict=True)] == [1] * 40  # one of them each
+    with Store(path, readonly=True) as store:
+        rows = list(store.rows())
+        assert len(rows) == len({one.trial for one in rows}) == 4 * 40
+    assert sides(path) == []
+
+
+def test_opening_waits_for_a_writer_before_write_ahead_mode(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    Store(path).close()
+    writer = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    assert writer.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+    writer.execute("BEGIN IMMEDIATE")
+    commit = threading.Timer(0.2, writer.execute, ["COMMIT"])
+    commit.start()
     with Store(path) as store:
-        store.add(row(trial(7), record=bad))
-        for use in (lambda: store.records([trial(7)]), lambda: next(store.rows()).to_dict()):
-            with pytest.raises(WordswayError, match=r"damaged .*one with seed 7") as caught:
-                use()
-            assert "\n" not in str(caught.value)
-    made = replace(row(trial(7)), versions=VERSIONS[:-1])
-    with pytest.raises(WordswayError, match="damaged"):
-        made.to_dict()
+        assert store.add(row(trial()))
+        assert "store.sqlite-wal" in sides(path)
+    commit.join()
+    writer.close()
+    assert sides(path) == []
+
+
+@pytest.mark.parametrize("count", [1, 20, 121])
+def test_what_was_added_survives_a_killed_process(tmp_path: Path, count: int) -> None:
+    path = tmp_path / "store.sqlite"
+    worker = Elsewhere(add_for_ever, path)
+    added = [worker.next() for _ in range(count)]
+    worker.kill()
+    added += worker.rest()
+    assert all(added)
+    assert "store.sqlite-wal" in sides(path)
+    with Store(path, readonly=True) as store:
+        kept = store.finished("one", 1)
+    assert kept == {trial(seed) for seed in range(len(kept))}
+    assert len(added) <= len(kept) <= len(added) + 1  # the last one was perhaps not reported any more
+    with Store(path) as store:
+        assert store.finished("one", 1) == kept
+        assert store.add(row(trial(len(kept))))
+    assert sides(path) == []

@@ -1,16 +1,22 @@
-"""Files that are not a store of ours are refused in one line and left as they are; permissions and full disks."""
+"""Files that are not a store are refused in one line and left as they are; permissions, full disks, older schemas.
+
+`data/store-schema-1.sqlite` was written once with the first schema, by `write_first_schema` below; a later schema must
+still read those very bytes.
+"""
 
 import errno
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from experiments.made import Elsewhere, add_until_full, as_nobody, open_folder, row, sides, trial
+from experiments.made import Elsewhere, add_and_count, add_until_full, as_nobody, open_folder, row, sides, trial
 from wordsway.errors import InputError, WordswayError
-from wordsway.experiments.store import APPLICATION, MIGRATIONS, Store, StoreError
+from wordsway.experiments import store as module
+from wordsway.experiments.store import APPLICATION, DIED, DONE, FAILED, MIGRATIONS, Store, StoreError
 
 
 @pytest.fixture
@@ -53,7 +59,6 @@ def _sqlite(path: Path, *statements: str) -> None:
 @pytest.mark.parametrize("application", [0, 0x47504B47])
 def test_a_file_of_another_program(path: Path, mode: str, application: int) -> None:
     _sqlite(path, f"PRAGMA journal_mode = {mode}", f"PRAGMA application_id = {application}", "CREATE TABLE trials (x)")
-    assert sides(path) == []
     refused(path, "is not a store of wordsway, but another file")
 
 
@@ -70,51 +75,46 @@ def test_a_file_that_another_program_is_writing(path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [b"hello\n", b"experiment,seed\n" * 1000, b"\0" * 5000, b"SQLite format 3\0", b"SQLite format 3\0" + b"x" * 9000],
-    ids=["word", "text", "zeros", "name", "name and more"],
+    ids=["word", "text", "zeros", "header", "header and more"],
 )
 def test_a_file_that_is_no_database(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     refused(path, "is not a store of wordsway")
 
 
-def test_a_folder_in_its_place(path: Path) -> None:
+def test_a_folder_in_place_of_the_file_or_a_file_in_place_of_the_folder(path: Path) -> None:
     path.mkdir()
-    (path / "inside").touch()
+    (path / "inside").write_text("text")
     for readonly in (False, True):
         with pytest.raises(InputError, match="the store must be a file, got the folder"):
             Store(path, readonly)
-    assert [inside.name for inside in path.iterdir()] == ["inside"]
-
-
-def test_a_file_in_the_place_of_its_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("text")
     with pytest.raises(StoreError, match="cannot write the store"):
-        Store(tmp_path / "file" / "store.sqlite")
-    assert (tmp_path / "file").read_text() == "text"
+        Store(path / "inside" / "store.sqlite")
+    assert (path / "inside").read_text() == "text"
 
 
-def test_nothing_there(path: Path) -> None:
+@pytest.mark.parametrize("made", ["nothing", "an empty file", "a file whose transaction was undone"])
+def test_a_store_that_has_not_been_made(path: Path, made: str) -> None:
+    if made == "an empty file":
+        path.touch()
+    elif made != "nothing":
+        _sqlite(path, f"PRAGMA application_id = {APPLICATION}")
+    before = sides(path), path.exists()
     with pytest.raises(InputError, match=r"there are no results at .*run `wordsway reproduce` first"):
         Store(path, readonly=True)
-    assert list(path.parent.iterdir()) == []
-
-
-def test_an_empty_file_is_taken_as_new(path: Path) -> None:
-    path.touch()
-    with pytest.raises(InputError, match="there are no results"):
-        Store(path, readonly=True)
-    assert path.read_bytes() == b""
+    assert (sides(path), path.exists()) == before
     with Store(path) as store:
         assert store.add(row(trial()))
     assert sides(path) == []
 
 
-def test_a_store_whose_making_was_undone_is_taken_as_new(path: Path) -> None:
-    _sqlite(path, f"PRAGMA application_id = {APPLICATION}")
-    with pytest.raises(InputError, match="there are no results"):
-        Store(path, readonly=True)
+def test_names_with_special_characters(tmp_path: Path) -> None:
+    path = tmp_path / "100% ?mode=memory#ü" / "store; drop.sqlite"
     with Store(path) as store:
-        assert store.add(row(trial()))
+        store.add(row(trial()))
+    with Store(path, readonly=True) as store:
+        assert store.has(trial())
+    assert sides(path) == []
 
 
 # A store that cannot be used
@@ -135,7 +135,7 @@ def test_a_truncated_store(filled: Path, size: int) -> None:
 
 @pytest.mark.parametrize("page", range(1, 5))
 def test_a_store_with_flipped_bytes(filled: Path, page: int) -> None:
-    """The bytes at the head of a page, where it says what it holds."""
+    """The bytes at the head of a page, which say what it holds."""
     content = bytearray(filled.read_bytes())
     assert len(content) > 5 * 4096
     for place in range(4096 * page, 4096 * page + 8):
@@ -151,8 +151,8 @@ def test_a_name_that_is_no_text(filled: Path) -> None:
         store.experiments()
 
 
-def test_flipped_bytes_anywhere_never_break_it_open(filled: Path) -> None:
-    """Wherever bytes are flipped, whatever is asked ends well or in one line, and looking changes nothing."""
+def test_flipped_bytes_anywhere_are_one_line_at_most(filled: Path) -> None:
+    """Wherever bytes are flipped, every query works or fails in one line, and reading changes nothing."""
     sound = filled.read_bytes()
     errors: list[str] = []
     sizes = set()
@@ -175,7 +175,7 @@ def test_flipped_bytes_anywhere_never_break_it_open(filled: Path) -> None:
     assert sides(filled) == []
 
 
-def test_trouble_with_the_file_system_is_one_line(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_file_system_is_one_line(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -236,18 +236,16 @@ def test_rows_beside_the_file_are_read_where_nothing_can_be_written(shared: Path
         shared.parent.chmod(0o777)
 
 
-@pytest.mark.parametrize("mode", [0o000, 0o200])
-def test_a_file_that_cannot_be_read(shared: Path, mode: int) -> None:
+@pytest.mark.parametrize(
+    ("mode", "folder", "refusal"),
+    [(0o000, 0o777, "cannot read"), (0o200, 0o777, "cannot read"), (0o644, 0o600, "cannot look at")],
+)
+def test_a_file_that_cannot_be_read(shared: Path, mode: int, folder: int, refusal: str) -> None:
     shared.chmod(mode)
-    (refusal,) = Elsewhere(as_nobody, shared, True, []).rest()
-    assert refusal.startswith("InputError: cannot read the store")
-    assert "Permission denied" in refusal
-
-
-def test_a_folder_that_cannot_be_searched(shared: Path) -> None:
-    shared.parent.chmod(0o600)
-    (refusal,) = Elsewhere(as_nobody, shared, True, []).rest()
-    assert refusal.startswith("InputError: cannot look at the store")
+    shared.parent.chmod(folder)
+    (message,) = Elsewhere(as_nobody, shared, True, []).rest()
+    assert message.startswith(f"InputError: {refusal} the store")
+    assert "Permission denied" in message
 
 
 def test_on_a_full_disk_finished_rows_stay(tmp_path: Path) -> None:
@@ -258,12 +256,157 @@ def test_on_a_full_disk_finished_rows_stay(tmp_path: Path) -> None:
     assert "finished trials stay in it; make room" in refusal
     with Store(path) as store:
         assert store.finished("one", 1) == {trial(seed, n=1) for seed in added}
-        assert store.add(row(trial(len(added), n=1)))  # there is room again
+        assert store.add(row(trial(len(added), n=1)))  # there is space again
     assert sides(path) == []
 
 
 def test_a_disk_too_full_for_a_new_store(tmp_path: Path) -> None:
     (refusal,) = Elsewhere(add_until_full, tmp_path / "store.sqlite", 5000).rest()
     assert refusal.startswith("StoreError: cannot write the store")
-    with Store(tmp_path / "store.sqlite") as store:  # what is left does not stand in the way
+    with Store(tmp_path / "store.sqlite") as store:  # what is left can be used
         assert store.add(row(trial()))
+
+
+# Older schemas
+
+FIRST = Path(__file__).with_name("data") / "store-schema-1.sqlite"
+KEPT = (
+    ("fig2-rf", 1, '{"d": 96, "data": "imdb", "map": "rf", "n": 90}', 0, FAILED, None, "OSError: naïve, no"),
+    ("fig2-rf", 1, '{"d": 96, "data": "imdb", "map": "rf", "n": 90}', 0, DONE, '{"sensitivity": 0.25}', None),
+    ("fig2-rf", 1, '{"d": 96, "data": "imdb", "map": "rf", "n": 90}', 1, DONE, '{"sensitivity": 0.375}', None),
+    ("fig3-raf", 2, '{"d": 8, "data": "gaussian", "map": "raf", "n": 10}', 5, DIED, None, "its process died"),
+)
+COST = ("float32", 1.5, 250.0, '{"torch": "2.4.0", "wordsway": "0.1.0"}', "2024-05-06T07:08:09.010+00:00")
+
+
+def write_first_schema(path: Path) -> None:
+    """Write a store of the first schema, as a single file in write-ahead mode."""
+    db = sqlite3.connect(path, isolation_level=None)
+    for step in MIGRATIONS[0]:
+        db.execute(step)
+    db.execute("INSERT INTO migrations VALUES (1, '2024-05-06T07:08:09.000+00:00', '0.1.0')")
+    db.execute(f"PRAGMA application_id = {APPLICATION}")
+    db.execute("PRAGMA user_version = 1")
+    db.execute("PRAGMA journal_mode = WAL")
+    names = "experiment, version, parameters, seed, state, record, error, dtype, seconds, peak_mb, versions, ended"
+    for kept in KEPT:
+        db.execute(f"INSERT INTO trials ({names}) VALUES ({', '.join('?' * 12)})", (*kept, *COST))
+    db.close()
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    return Path(shutil.copy(FIRST, tmp_path / "store.sqlite"))
+
+
+def _schema(path: Path) -> tuple[int, list[int], set[str]]:
+    """The number of the schema, the migrations that were made, and the columns of the trials."""
+    db = sqlite3.connect(path)
+    number = db.execute("PRAGMA user_version").fetchone()[0]
+    made = [found[0] for found in db.execute("SELECT number FROM migrations ORDER BY number")]
+    columns = {found[1] for found in db.execute("PRAGMA table_info(trials)")}
+    db.close()
+    return number, made, columns
+
+
+def _rows(store: Store) -> list[tuple[object, ...]]:
+    rows = store.rows()
+    return [
+        (
+            *(one.trial.experiment, one.trial.version, one.trial.parameters, one.trial.seed, one.state, one.record),
+            *(one.error, one.dtype, one.seconds, one.peak_mb, one.versions, one.ended, one.machine),
+        )
+        for one in rows
+    ]
+
+
+EXPECTED = [(*kept, *COST, None) for kept in KEPT]
+CURRENT = (len(MIGRATIONS), list(range(1, len(MIGRATIONS) + 1)))
+
+
+def test_the_stored_file_has_the_first_schema_and_the_steps_did_not_change_since(tmp_path: Path) -> None:
+    write_first_schema(tmp_path / "again.sqlite")
+    databases = [sqlite3.connect(path) for path in (FIRST, tmp_path / "again.sqlite")]
+    first, again = (db.execute("SELECT * FROM sqlite_master ORDER BY name").fetchall() for db in databases)
+    assert [found[:3] for found in first] == [found[:3] for found in again]
+    assert [found[4] for found in first] == [found[4] for found in again]
+    for db in databases:
+        db.close()
+    assert _schema(FIRST)[:2] == (1, [1])
+    assert "machine" not in _schema(FIRST)[2]
+
+
+def test_a_new_store_has_the_present_schema(tmp_path: Path) -> None:
+    Store(tmp_path / "store.sqlite").close()
+    number, made, columns = _schema(tmp_path / "store.sqlite")
+    assert (number, made) == CURRENT
+    assert "machine" in columns
+
+
+def test_an_old_store_is_migrated_and_its_rows_stay(old: Path) -> None:
+    with Store(old) as store:
+        assert _rows(store) == EXPECTED
+        assert store.costs("fig2-rf", 1)[KEPT[0][2]].seconds == 1.5
+        finished = sorted(store.finished("fig2-rf", 1), key=str)
+        assert [found["sensitivity"] for found in store.records(finished)] == [0.25, 0.375]
+        assert store.add(row(trial(7)))
+        assert next(store.rows(["one"])).machine == "here"
+    assert _schema(old)[:2] == CURRENT
+    assert sides(old) == []
+    db = sqlite3.connect(old)
+    for change in ("UPDATE trials SET machine = 'there'", "DELETE FROM trials"):
+        with pytest.raises(sqlite3.IntegrityError, match="appended"):
+            db.execute(change)
+    db.close()
+    with Store(old) as store:
+        assert _rows(store)[:-1] == EXPECTED
+
+
+def test_reading_migrates_nothing(old: Path) -> None:
+    with Store(old, readonly=True) as store:
+        assert _rows(store) == EXPECTED
+        assert len(store.finished("fig2-rf", 1)) == 2
+        assert next(store.rows()).to_dict()["machine"] is None
+    assert old.read_bytes() == FIRST.read_bytes()
+    assert sides(old) == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["no SQL at all", "INSERT INTO migrations VALUES (1, '', '')", "DELETE FROM trials"],
+    ids=["syntax", "key", "trigger"],
+)
+def test_a_migration_that_fails_half_way_leaves_the_old_schema(
+    old: Path, monkeypatch: pytest.MonkeyPatch, bad: str
+) -> None:
+    steps = (*MIGRATIONS, ("CREATE TABLE further (x)", "ALTER TABLE trials ADD COLUMN other TEXT"), (bad,))
+    monkeypatch.setattr(module, "MIGRATIONS", steps)
+    with pytest.raises(StoreError, match="cannot write the store") as caught:
+        Store(old)
+    assert "\n" not in str(caught.value)
+    assert _schema(old) == _schema(FIRST)
+    assert sides(old) == []
+    monkeypatch.undo()
+    with Store(old) as store:
+        assert _rows(store) == EXPECTED
+    assert _schema(old)[0] == len(MIGRATIONS)
+
+
+def test_a_store_that_cannot_be_made_whole_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MIGRATIONS", (*MIGRATIONS, ("no SQL at all",)))
+    with pytest.raises(StoreError, match="cannot write the store"):
+        Store(tmp_path / "store.sqlite")
+    monkeypatch.undo()
+    with Store(tmp_path / "store.sqlite") as store:
+        assert store.add(row(trial()))
+
+
+def test_processes_migrate_one_store_at_once(old: Path) -> None:
+    workers = [Elsewhere(add_and_count, old, row(trial())) for _ in range(4)]
+    results = [worker.rest() for worker in workers]
+    assert sorted(first for first, _ in results) == [False, False, False, True]
+    assert [count for _, count in results] == [len(KEPT) + 1] * 4
+    assert _schema(old)[:2] == CURRENT
+    with Store(old) as store:
+        assert _rows(store)[:-1] == EXPECTED
+    assert sides(old) == []

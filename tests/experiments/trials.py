@@ -51,12 +51,10 @@ def flagged(parameters: Parameters, seed: int) -> dict[str, Any]:
     return draw(parameters, seed)
 
 
-def leave(parameters: Parameters, seed: int) -> dict[str, Any]:
-    sys.exit(3)
-
-
 def not_plain(parameters: Parameters, seed: int) -> Any:
-    """Records that must be refused, one for each x."""
+    """Records that must be refused, one for each x, and an exit."""
+    if parameters["x"] == 5:
+        sys.exit(3)
     return ({"value": np.float64(1.0)}, {"value": float("nan")}, {"value": [1j]}, 3.5, {7: 1.0})[parameters["x"]]
 
 
@@ -75,13 +73,13 @@ def step_out(parameters: Parameters, seed: int) -> dict[str, Any]:
 
 
 def stumble(folder: str, times: int, how: str, pipe: Any) -> None:
-    """A worker that does not start the first few times, and leaves a mark each time: it fails, or is killed."""
+    """Start a worker that does not start the first few times, and leaves a mark each time: it fails, or is killed."""
     marks = Path(folder)
     marks.mkdir(exist_ok=True)
     if len(list(marks.iterdir())) == times:
         return
     (marks / str(os.getpid())).touch()
-    if how == "killed":
+    if how == "is killed":
         os.kill(os.getpid(), signal.SIGKILL)
     raise RuntimeError("no start")
 

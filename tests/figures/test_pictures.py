@@ -1,8 +1,6 @@
 """Pictures of the figures: on light and dark pages, the same every time, nothing global changed, seen in a browser."""
 
-import html
 import itertools
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +10,7 @@ import matplotlib as mpl
 import pytest
 from experiments.made import row
 from matplotlib.figure import Figure
-from report.documents import Document, frames
+from report.documents import frames
 
 from figures.laws import Record, figure, results, table
 from wordsway.errors import MissingExtra
@@ -162,26 +160,6 @@ def test_numbers_below_an_axis_do_not_touch(name: str) -> None:
         assert len(boxes) >= 3
         assert labels[-1].get_text() == f"{max(places):g}"
         assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
-
-
-# The page
-
-
-def test_the_page_has_all_figures_with_their_verdicts(folder: Path) -> None:
-    text = (folder / "index.html").read_text(encoding="utf-8")
-    document = Document(text)
-    assert document.values("id") == list(NAMES)
-    assert len(document.all("img")) == 2 * len(NAMES)
-    for name in NAMES:
-        assert figure(name).title in document.texts
-        assert f"wordsway reproduce {name} --scale quick --trials 2" in document.texts
-        verdicts = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["verdicts"]
-        assert verdicts
-        for verdict in verdicts:
-            assert verdict["holds"] is True
-            assert html.escape(verdict["claim"]) in text
-            assert verdict["measured"] in document.texts
-    assert text.count("</span> does not hold") == text.count("</span> cannot tell") == 0
 
 
 def test_a_browser_shows_all_figures(folder: Path, tmp_path: Path) -> None:
