@@ -1,6 +1,8 @@
-"""The pages with examples: each prints what it says, and every picture is there."""
+"""The pages: examples print what follows them, every picture is shown, and every name exists."""
 
 import contextlib
+import dataclasses
+import importlib
 import io
 import re
 import runpy
@@ -11,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from wordsway.figures import all_figures
+from wordsway.maps import Response
+from wordsway.maps.response import SearchHints
+from wordsway.records import Record
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 EXAMPLES = (
@@ -77,3 +82,58 @@ def test_the_documentation_builds_without_a_warning_and_asks_nothing_of_the_netw
         assert asked
         assert not [address for address in asked if "//" in address], path.name
     assert "<math" in (tmp_path / "guide.html").read_text(encoding="utf-8")
+
+
+ARCHITECTURE = (DOCS / "architecture.md").read_text(encoding="utf-8")
+
+
+def _resolve(name: str) -> object:
+    """Return what a dotted name refers to: the longest part that is a module, and attributes after it."""
+    parts = name.split(".")
+    found: object = importlib.import_module(parts[0])
+    for depth, part in enumerate(parts[1:], start=2):
+        try:
+            found = importlib.import_module(".".join(parts[:depth]))
+        except ModuleNotFoundError:
+            found = getattr(found, part)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(wordsway\.[\w.]+)`", ARCHITECTURE))))
+def test_a_name_on_the_page_of_the_architecture_exists(name: str) -> None:
+    _resolve(name)
+
+
+def test_the_files_on_the_page_of_the_architecture_exist() -> None:
+    paths = re.findall(r"`((?:src|tests)/[\w/.]+)`", ARCHITECTURE)
+    assert len(paths) > 5
+    assert [path for path in paths if not (DOCS.parent / path).is_file()] == []
+
+
+def _first_column(title: str) -> list[str]:
+    """The names in the first column of the table with that title."""
+    table = re.search(rf"^\| {re.escape(title)} \|.*\n\|[-|]+\n((?:\|.*\n)+)", ARCHITECTURE, flags=re.MULTILINE)
+    assert table is not None
+    return [name for line in table[1].splitlines() for name in re.findall(r"`(\w+)`", line.split("|")[1])]
+
+
+def test_the_tables_of_the_architecture_have_every_member_of_the_seam() -> None:
+    members = {name for name in (*vars(Response), *Response.__annotations__) if not name.startswith("_")}
+    assert set(_first_column("member of `wordsway.maps.Response`")) == members
+    fields = [field.name for field in dataclasses.fields(SearchHints)]
+    assert set(_first_column("field of `wordsway.maps.response.SearchHints`")) == set(fields)
+    methods = {name for name, value in vars(Record).items() if callable(value) and not name.startswith("_")}
+    assert set(_first_column("method of `wordsway.records.Record`")) == methods
+
+
+def test_the_packages_of_the_architecture_are_all_there_in_the_order_of_imports() -> None:
+    package = DOCS.parent / "src" / "wordsway"
+    names = _first_column("package")
+    present = {path.stem for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert set(names) == present - {"__init__", "__main__"}
+    shared = names.index("contexts")  # the modules before it use each other
+    for path in package.rglob("*.py"):
+        name = path.relative_to(package).parts[0].removesuffix(".py")
+        if name in names[shared:]:
+            imported = re.findall(r"from wordsway\.(\w+)", path.read_text(encoding="utf-8"))
+            assert {other for other in imported if names.index(other) > names.index(name)} == set(), path
