@@ -27,8 +27,8 @@ its own with the same number of threads.
   10 for 50 n steps. The best value of all its steps counts. It is run once.
 - **Ours** is the library with its defaults. Its seconds are a median after one warm-up run.
 - **Seconds** are those of the work: without imports and without making the context. The attention weight W is common to
-  both and drawn before; random features include their own weights, dense for the published algorithm, revealed as they
-  are asked for ours.
+  both and drawn before; random features include their own weights, dense for the published algorithm, drawn lazily for
+  ours.
 - **Memory** is the rise of the peak of resident memory over what was resident just before the work. Where a target
   limits it, the whole process is meant, with Python and torch.
 - **S** is the relative change at the witness that was found: a lower bound on the word sensitivity, for word 1. Each

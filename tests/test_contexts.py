@@ -97,10 +97,7 @@ class TestAsContext:
             (torch.ones(2, 2, dtype=torch.bfloat16), "bfloat16"),
             (np.ones((2, 2), np.float16), "float16"),
             (np.ones((2, 2), np.int32), "int32"),
-            (np.ones((2, 2), object), "object"),
             ([[1, 2], [3, 4]], "int64"),
-            ([["a", "b"]], "<U1"),
-            (None, "NoneType"),
         ],
     )
     def test_another_dtype(self, X: Any, dtype: str) -> None:
@@ -381,7 +378,7 @@ class TestGaussianContext:
         assert message(gaussian_context, 0, 3) == "n must be an integer >= 1, got 0"
         assert message(gaussian_context, 3, 2.5) == "d must be an integer >= 1, got 2.5"
         assert message(gaussian_context, 3, 2, -1).startswith("seed must be an integer with 0 <= seed < 2^63, got -1")
-        expected = "dtype must be torch.float32 or torch.float64, got torch.float16"
+        expected = "dtype must be float32 or float64, got torch.float16: convert it to float64 first"
         assert message(gaussian_context, 3, 2, 0, torch.float16) == expected
 
     def test_a_size_that_cannot_fit(self) -> None:

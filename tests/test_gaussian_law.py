@@ -1,4 +1,4 @@
-"""The law of what is revealed is that of a stored Gaussian matrix, also when questions depend on answers."""
+"""Lazy matrices have the law of stored Gaussian matrices, also when inputs depend on earlier outputs."""
 
 import math
 from collections.abc import Callable
@@ -11,53 +11,52 @@ from scipy import stats
 from torch import Tensor
 
 from wordsway.gaussian import DenseGaussian, GaussianMatrix, LazyGaussian
-from wordsway.gaussian.draws import draw_normal
+from wordsway.gaussian.base import draw_normal
 from wordsway.seeds import generator, normal
 
 
 def _normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(500 + seed))
+    return normal(generator(seed, "test"), shape)
 
 
 def _same_law(one: Any, two: Any) -> bool:
     return bool(stats.ks_2samp(np.asarray(one), np.asarray(two)).pvalue > 1e-3)
 
 
-def _reveal_by_unit_vectors(matrix: LazyGaussian, seed: int) -> Tensor:
-    """Ask for rows and columns in random order until every entry was answered, and read the entries off the answers."""
+def _entries_by_unit_vectors(matrix: LazyGaussian, seed: int) -> Tensor:
+    """Compute rows and columns in random order until every entry is known."""
     rows, cols = matrix.shape
-    found = torch.full((rows, cols), math.nan, dtype=matrix.dtype)
-    order = torch.randperm(rows + cols, generator=torch.Generator().manual_seed(seed))
-    for number in order.tolist():
-        if not found.isnan().any():
+    entries = torch.full((rows, cols), math.nan, dtype=matrix.dtype)
+    for number in generator(seed, "order").permutation(rows + cols).tolist():
+        if not entries.isnan().any():
             break
         if number < rows:
-            found[number] = matrix.T @ torch.eye(rows, dtype=matrix.dtype)[number]
+            entries[number] = matrix.T @ torch.eye(rows, dtype=matrix.dtype)[number]
         else:
-            found[:, number - rows] = matrix @ torch.eye(cols, dtype=matrix.dtype)[number - rows]
-    return found
+            entries[:, number - rows] = matrix @ torch.eye(cols, dtype=matrix.dtype)[number - rows]
+    return entries
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_unit_vectors_reveal_independent_normal_entries(dtype: torch.dtype) -> None:
-    found = _reveal_by_unit_vectors(LazyGaussian(60, 50, scale=0.3, seed=5, dtype=dtype), seed=1).double() / 0.3
-    assert stats.kstest(found.numpy().ravel(), "norm").pvalue > 1e-3
+def test_entries_are_independent_and_normal(dtype: torch.dtype) -> None:
+    entries = _entries_by_unit_vectors(LazyGaussian(60, 50, scale=0.3, seed=5, dtype=dtype), seed=1).double() / 0.3
+    assert stats.kstest(entries.numpy().ravel(), "norm").pvalue > 1e-3
     # Sums along rows, columns and random signs are normal too, which correlated entries would spoil.
     signs = _normal(60, 50, seed=2).sign()
-    for sums in (found.sum(1) / 50**0.5, found.sum(0) / 60**0.5, (found * signs).sum(1) / 50**0.5):
+    for sums in (entries.sum(1) / 50**0.5, entries.sum(0) / 60**0.5, (entries * signs).sum(1) / 50**0.5):
         assert stats.kstest(sums.numpy(), "norm").pvalue > 1e-3
 
 
-def test_unit_vectors_reveal_the_singular_values_of_a_dense_matrix() -> None:
-    revealed, dense = [], []
+def test_singular_values_have_the_law_of_a_dense_matrix() -> None:
+    lazy, dense = [], []
     for seed in range(150):
-        revealed.append(torch.linalg.svdvals(_reveal_by_unit_vectors(LazyGaussian(12, 9, seed=seed), seed)))
+        lazy.append(torch.linalg.svdvals(_entries_by_unit_vectors(LazyGaussian(12, 9, seed=seed), seed)))
         dense.append(torch.linalg.svdvals(DenseGaussian(12, 9, seed=seed + 10_000).dense()))
     for rank in (0, 4, 8):
-        assert _same_law([values[rank] for values in revealed], [values[rank] for values in dense])
+        assert _same_law([values[rank] for values in lazy], [values[rank] for values in dense])
 
 
-def test_adaptive_power_iteration_finds_the_top_singular_value_of_a_dense_matrix() -> None:
+def test_adaptive_power_iteration_has_the_law_of_a_dense_matrix() -> None:
     def top(matrix: GaussianMatrix) -> float:
         q = _normal(30)
         for _ in range(8):
@@ -65,19 +64,18 @@ def test_adaptive_power_iteration_finds_the_top_singular_value_of_a_dense_matrix
             q = matrix.T @ (y / y.norm())
         return float(q.norm())
 
-    revealed = [top(LazyGaussian(40, 30, seed=seed)) for seed in range(150)]
+    lazy = [top(LazyGaussian(40, 30, seed=seed)) for seed in range(150)]
     dense = [top(DenseGaussian(40, 30, seed=seed + 10_000)) for seed in range(150)]
-    assert _same_law(revealed, dense)
+    assert _same_law(lazy, dense)
 
 
-def test_adaptive_questions_leave_the_entries_independent() -> None:
+def test_adaptive_inputs_leave_the_entries_independent() -> None:
     entries = []
     for seed in range(400):
         matrix = LazyGaussian(4, 3, seed=seed)
-        question = torch.ones(3, dtype=torch.float64)
-        for _ in range(2):  # what is asked next depends on the answers so far, not linearly
-            answer = matrix.T @ (matrix @ question).sign()
-            question = answer.abs().sqrt()
+        vector = torch.ones(3, dtype=torch.float64)
+        for _ in range(2):  # the next input depends on the outputs so far, not linearly
+            vector = (matrix.T @ (matrix @ vector).sign()).abs().sqrt()
         entries.append(matrix.dense().ravel())
     table = torch.stack(entries)  # draws entries
     assert stats.kstest(table.numpy().ravel(), "norm").pvalue > 1e-3
@@ -87,13 +85,13 @@ def test_adaptive_questions_leave_the_entries_independent() -> None:
     assert float((table.mean(0) * 400**0.5).abs().max()) < 4.5
 
 
-def test_norm_bound_of_a_revealed_matrix_fails_no_more_often_than_it_says() -> None:
+def test_norm_bound_of_a_lazy_matrix_fails_no_more_often_than_stated() -> None:
     bound = LazyGaussian(12, 9, scale=2.0).norm_bound(0.3)
     assert bound.value == pytest.approx(2 * (12**0.5 + 3 + math.sqrt(2 * math.log(1 / 0.3))), rel=1e-12)
     assert (bound.failure, bound.exact) == (0.3, False)
     norms = [float(torch.linalg.matrix_norm(LazyGaussian(12, 9, scale=2.0, seed=s).dense(), ord=2)) for s in range(200)]
     assert sum(norm > bound.value for norm in norms) <= 0.3 * 200
-    assert max(norms) > 0.6 * bound.value  # not idle either
+    assert max(norms) > 0.6 * bound.value  # the bound is not far too large
     assert LazyGaussian(12, 9).columns(2, 4).norm_bound(0.3).value < LazyGaussian(12, 9).norm_bound(0.3).value
     assert LazyGaussian(12, 9).norm_bound(1e-9).value > LazyGaussian(12, 9).norm_bound(1e-3).value
 
@@ -108,7 +106,7 @@ def test_draws_are_normal_at_every_count(dtype: torch.dtype) -> None:
     scaled = out.double() / 3
     assert stats.kstest(scaled.numpy(), "norm").pvalue > 1e-3
     lags = [1, 2, 1 << 14, 1 << 15, 35_000]
-    for lag in lags:  # neighbours and the two halves of a block are uncorrelated
+    for lag in lags:  # of neighbours and across the blocks of float32
         assert abs(float((scaled[lag:] * scaled[:-lag]).mean())) < 4.5 / (70_001 - lag) ** 0.5
 
 

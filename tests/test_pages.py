@@ -21,7 +21,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 EXAMPLES = (
     "guide.md",
     "word-sensitivity.md",
-    "revealed.md",
+    "lazy-gaussian.md",
     "generalization.md",
     "smoothness.md",
     "mean-field.md",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from wordsway import InputError, RandomAttention, gaussian_context
+from wordsway import RandomAttention, gaussian_context
 from wordsway.seeds import check_seed, derive, generator
 
 
@@ -14,27 +14,6 @@ from wordsway.seeds import check_seed, derive, generator
 def test_seeds_are_natural_numbers_of_any_kind(seed: Any) -> None:
     assert check_seed(seed) == int(seed)
     assert type(check_seed(seed)) is int
-
-
-@pytest.mark.parametrize(
-    ("seed", "got"),
-    [
-        (-1, "got -1"),
-        (2**63, "got 9223372036854775808"),
-        (1.0, "got 1.0"),
-        (True, "got True"),
-        ("today", "got 'today'"),
-        (None, "got None"),
-        ([1], r"got \[1\]"),
-        ("long\n" * 50, "got 'long"),
-    ],
-)
-def test_other_seeds_are_refused_in_one_line(seed: Any, got: str) -> None:
-    for call in (check_seed, lambda seed: derive(seed, "a"), lambda seed: generator(seed, "a")):
-        with pytest.raises(InputError, match=f"seed must be an integer .*{got}") as error:
-            call(seed)
-        assert "\n" not in str(error.value)
-        assert len(str(error.value)) < 120
 
 
 def test_a_purpose_has_a_seed_of_its_own() -> None:

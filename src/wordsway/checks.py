@@ -1,4 +1,4 @@
-"""Checks of arguments, in one place: each returns the value in the form that is used, or raises one clear line."""
+"""Checks of arguments: each returns the value in the form that is used, or raises an `InputError` of one line."""
 
 import math
 import operator
@@ -10,12 +10,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from wordsway.errors import InputError, nearest, one_line
+from wordsway.errors import InputError, nearest
 
 Values: TypeAlias = Tensor | npt.ArrayLike
 
 CONTEXT_RULE = "a context is n words (rows) by d dimensions"
-_SMALL = 1e-150  # a length whose square is still a number, and so that of its inverse
+_RULE = "float32 or float64"
+_FLOATS = (torch.float32, torch.float64)
+_SMALL = 1e-150  # the square of such a length, and of its inverse, is still a normal number
+
+# Numbers and names
 
 
 def check_choice(name: str, value: str, known: Sequence[str]) -> str:
@@ -27,31 +31,14 @@ def check_choice(name: str, value: str, known: Sequence[str]) -> str:
 
 def check_positive(value: Any, name: str) -> float:
     """Return a finite number > 0, such as a radius or a norm, as a float."""
-    try:
-        number = math.nan if isinstance(value, str | bool) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
+    number = _as_float(value)
     if not (math.isfinite(number) and number > 0):
-        raise InputError(f"{name} must be a number > 0, got {one_line(repr(value), 40)}")
+        raise InputError(f"{name} must be a number > 0, got {describe(value)}")
     return number
 
 
-def check_position(n: int, word: Any) -> int | tuple[int, ...]:
-    """Return one position as an int, several (a list, a tuple, a range, a 1-D array) as a tuple."""
-    return tuple(check_words(n, word)) if is_sequence(word) else check_word(n, word)
-
-
-def as_tensor(name: str, values: Any) -> Tensor:
-    """Return `values` as a tensor; `name` is what the error calls them."""
-    try:
-        return torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError):
-        kind = type(values).__name__
-        raise InputError(f"{name} must be numbers in an array, got {kind}: give a tensor or an even list") from None
-
-
 def check_size(value: SupportsIndex, name: str) -> int:
-    """Return a size such as n, d, k or depth as an int >= 1; `name` is what the error calls it."""
+    """Return a size such as n, d, k or depth as an int >= 1."""
     size = _as_int(value)
     if size is None or size < 1:
         raise InputError(f"{name} must be an integer >= 1, got {describe(value)}")
@@ -69,21 +56,44 @@ def check_at_most(value: SupportsIndex, name: str, limit: int, reason: str) -> i
 
 
 def check_index(value: SupportsIndex, size: int, name: str) -> int:
-    """Return the place of one of `size` things, such as a layer or a head, as an int."""
+    """Return an index below `size`, such as that of a layer or a head, as an int."""
     index = _as_int(value)
     if index is None or not 0 <= index < size:
         raise InputError(f"{name} must be from 0 to {size - 1}, got {describe(value)}")
     return index
 
 
-def check_several(given: object, name: str) -> None:
-    """Refuse one thing where several are asked for; a string is one thing."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InputError(f"{name} must be a sequence, got {describe(given)}: put it in a list")
+def check_several(value: object, name: str) -> None:
+    """Raise unless the value is a sequence or another iterable; a string counts as a single value."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InputError(f"{name} must be a sequence, got {describe(value)}: put it in a list")
+
+
+def check_radius(radius: float | None, d: int) -> float:
+    """Return the radius of the ball of perturbations; default: sqrt(d)."""
+    if radius is None:
+        return math.sqrt(d)
+    value = _as_float(radius)
+    if not (math.isfinite(value) and value > 0):
+        default = f"leave it out for sqrt(d) = {math.sqrt(d):.4g}"
+        raise InputError(f"radius must be a finite number > 0, got {describe(radius)}: {default}")
+    if not _SMALL <= value <= 1 / _SMALL:
+        raise InputError(f"radius must be from {_SMALL:g} to {1 / _SMALL:g}, so that it can be squared, got {value:g}")
+    return value
+
+
+def check_dtype(dtype: torch.dtype, name: str = "dtype") -> torch.dtype:
+    """Return torch.float32 or torch.float64."""
+    if dtype not in _FLOATS:
+        raise dtype_error(name, str(dtype))
+    return dtype
+
+
+# Positions of words
 
 
 def check_word(n: int, word: SupportsIndex) -> int:
-    """Return a position in a context of n words as an int; negative ones are refused, not counted from the end."""
+    """Return a position in a context of n words as an int; negative positions are refused."""
     position = _as_int(word)
     if position is None or not 0 <= position < n:
         raise InputError(
@@ -103,20 +113,96 @@ def check_words(n: int, words: Sequence[SupportsIndex]) -> list[int]:
     return positions
 
 
-def check_radius(radius: float | None, d: int) -> float:
-    """Return the radius of the ball that a word may move in: sqrt(d) for None, else a finite number > 0."""
-    if radius is None:
-        return math.sqrt(d)
+def check_position(n: int, word: Any) -> int | tuple[int, ...]:
+    """Return a single position as an int, several (a list, a tuple, a range, a 1-D array) as a tuple."""
+    return tuple(check_words(n, word)) if is_sequence(word) else check_word(n, word)
+
+
+def is_sequence(word: object) -> bool:
+    return getattr(word, "ndim", 0) > 0 or (isinstance(word, Sequence) and not isinstance(word, str))
+
+
+# Arrays
+
+
+def as_array(values: Values, name: str, shape: Sequence[int | str] | None = None, finite: bool = True) -> Tensor:
+    """Return real numbers as a detached tensor: float32 and float64 as they are, all others as float64.
+
+    Parameters
+    ----------
+    values
+        Tensor, NumPy array, nested list or number.
+    name
+        What the error calls them.
+    shape
+        One entry per axis: the size that it must have, or a name for any size >= 1. Default: any shape.
+    finite
+        Whether to refuse nan and inf.
+    """
+    tensor = as_tensor(values, name, "real numbers").detach()
+    if tensor.is_complex():
+        raise dtype_error(name, _dtype_name(tensor), "real numbers")
+    tensor = tensor if tensor.dtype in _FLOATS else tensor.double()
+    if shape is not None and not _fits(tensor.shape, shape):
+        wanted = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
+        raise InputError(f"{name} must have the shape ({wanted}), got {tuple(tensor.shape)}")
+    if finite:
+        check_finite(tensor, name)
+    return tensor
+
+
+def float_tensor(values: Values, name: str) -> Tensor:
+    """Return `values` as a tensor that is float32 or float64 already; other dtypes are refused."""
+    tensor = as_tensor(values, name, _RULE)
+    if tensor.dtype not in _FLOATS:
+        raise dtype_error(name, _dtype_name(tensor))
+    return tensor
+
+
+def dtype_error(name: str, dtype: str, rule: str = _RULE) -> InputError:
+    remedy = "take the real part first" if "complex" in dtype else "convert it to float64 first"
+    return InputError(f"{name} must be {rule}, got {dtype}: {remedy}")
+
+
+def check_finite(values: Tensor, name: str) -> None:
+    """Raise on nan and inf, in one pass that allocates nothing: both ends are finite only if all entries are."""
+    if values.numel() and not all(math.isfinite(end) for end in torch.aminmax(values)):
+        raise InputError(f"{name} must be finite, got nan or inf: drop or replace those entries")
+
+
+def as_tensor(values: Values, name: str, rule: str = "numbers") -> Tensor:
+    """Return numbers of any dtype as a tensor: a tensor itself, or one that shares its memory with an array."""
+    if isinstance(values, Tensor):
+        if values.layout != torch.strided:
+            raise InputError(f"{name} must be a dense tensor, got layout {values.layout}: use .to_dense()")
+        return values
     try:
-        value = math.nan if _is_bool(radius) or is_sequence(radius) or isinstance(radius, str) else float(radius)
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        value = math.nan
-    default = f"leave it out for sqrt(d) = {math.sqrt(d):.4g}"
-    if not (math.isfinite(value) and value > 0):
-        raise InputError(f"radius must be a finite number > 0, got {describe(radius)}: {default}")
-    if not _SMALL <= value <= 1 / _SMALL:
-        raise InputError(f"radius must be from {_SMALL:g} to {1 / _SMALL:g}, so that it can be squared, got {value:g}")
-    return value
+        array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists, or lists of what is no number
+        raise InputError(f"{name} must be rectangular numbers, got rows of different lengths or kinds") from error
+    native = array.dtype.newbyteorder("=")
+    if native.kind not in "biufc":
+        unknown = array.dtype == object and not isinstance(values, np.ndarray)  # such as None
+        kind = type(values).__name__ if unknown else str(native)
+        raise InputError(f"{name} must be {rule}, got {kind}: give an array or a list of numbers")
+    if native == np.longdouble:  # which torch does not have
+        raise dtype_error(name, str(native), rule)
+    # torch takes neither another byte order, negative strides nor, without a warning, read-only memory; "E" drops
+    # subclasses of arrays
+    return torch.from_numpy(np.require(array, native, ["C", "W", "E"]))
+
+
+def _fits(shape: torch.Size, wanted: Sequence[int | str]) -> bool:
+    return len(shape) == len(wanted) and all(
+        have >= 1 if isinstance(want, str) else have == want for have, want in zip(shape, wanted, strict=True)
+    )
+
+
+def _dtype_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+# Contexts
 
 
 def as_context(X: Values) -> Tensor:
@@ -141,8 +227,7 @@ def as_context(X: Values) -> Tensor:
     context = float_tensor(X, "a context")
     if context.ndim != 2:
         raise InputError(f"{CONTEXT_RULE}, got shape {tuple(context.shape)}: give one matrix")
-    check_not_empty(context)
-    check_finite(context)
+    check_rows(context)
     return context
 
 
@@ -160,114 +245,48 @@ def as_contexts(X: Any) -> Tensor:
     batch = float_tensor(X, "contexts")
     if batch.ndim != 3 or 0 in batch.shape:
         raise InputError(f"{rule}, got {tuple(batch.shape)}")
-    check_finite(batch)
+    check_rows(batch)
     return batch
 
 
-def as_array(values: Values, name: str, shape: tuple[int | str, ...] | None = None, finite: bool = True) -> Tensor:
-    """Return real numbers as a detached tensor: float32 and float64 as they are, all others as float64.
-
-    Parameters
-    ----------
-    values
-        Tensor, NumPy array, nested list or number.
-    name
-        What the error calls them.
-    shape
-        What the shape must be: an axis is its size, or a letter for any size >= 1. None accepts any shape.
-    finite
-        Whether to refuse nan and inf.
-    """
-    try:
-        array = values.detach() if isinstance(values, Tensor) else np.asarray(values)
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"{name} must be rectangular numbers, got rows of different lengths or kinds") from None
-    real = not array.dtype.is_complex if isinstance(array, Tensor) else array.dtype.kind in "biuf"
-    if not real:
-        raise InputError(f"{name} must be real numbers, got {_kind(values, array)}: convert them to float64 first")
-    if isinstance(array, Tensor):
-        tensor = array if array.dtype in (torch.float32, torch.float64) else array.double()
-    else:  # torch knows neither other byte orders nor, without a warning, read-only memory
-        native = array.dtype.newbyteorder("=")
-        kept = native if native in (np.float32, np.float64) else np.float64
-        tensor = torch.from_numpy(np.require(array, kept, ["C", "W", "E"]))
-    if shape is not None and not _fits(tensor.shape, shape):
-        wanted = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
-        raise InputError(f"{name} must have the shape ({wanted}), got {tuple(tensor.shape)}")
-    if finite and not bool(torch.isfinite(tensor).all()):
-        raise InputError(f"{name} must be finite, got nan or inf: drop or replace those entries")
-    return tensor
-
-
-def _fits(shape: torch.Size, wanted: tuple[int | str, ...]) -> bool:
-    return len(shape) == len(wanted) and all(
-        have >= 1 if isinstance(want, str) else have == want for have, want in zip(shape, wanted, strict=True)
-    )
-
-
-def check_readable(X: object) -> None:
-    """Refuse what a map cannot read: it takes one context or several, as a tensor of floats."""
-    if not isinstance(X, Tensor):
-        raise InputError(f"a map reads a tensor (..., n, d), got {type(X).__name__}: use torch.as_tensor")
-    if X.ndim < 2 or not X.is_floating_point():
-        kind = f"shape {tuple(X.shape)} of {str(X.dtype).removeprefix('torch.')}"
-        raise InputError(f"a map reads a tensor (..., n, d) of floats, got {kind}")
-
-
-def float_tensor(values: Values, what: str) -> Tensor:
-    """Return `values` as a float32 or float64 tensor, without changing the precision; other dtypes are refused."""
-    if isinstance(values, Tensor):
-        if values.layout != torch.strided:
-            raise InputError(f"{what} must be a dense tensor, got layout {values.layout}: use .to_dense()")
-        if values.dtype not in (torch.float32, torch.float64):
-            raise dtype_error(what, str(values.dtype).removeprefix("torch."), values.dtype.is_complex)
-        return values
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists, or lists of what is no number
-        raise InputError(f"{what} must be rectangular numbers, got rows of different lengths or kinds") from error
-    native = array.dtype.newbyteorder("=")  # torch knows no other byte order
-    if native not in (np.float32, np.float64):
-        raise dtype_error(what, _kind(values, array), array.dtype.kind == "c")
-    # torch takes neither negative strides nor, without a warning, read-only memory; "E" drops subclasses.
-    return torch.from_numpy(np.require(array, native, ["C", "W", "E"]))
-
-
-def _kind(values: object, array: Tensor | npt.NDArray[Any]) -> str:
-    """Name the dtype of an array; of values that are no numbers, such as None, the type."""
-    dtype = str(array.dtype).removeprefix("torch.")
-    return type(values).__name__ if dtype == "object" and array is not values else dtype
-
-
-def dtype_error(what: str, dtype: str, is_complex: bool) -> InputError:
-    remedy = "take the real part first" if is_complex else "convert it to float64 first"
-    return InputError(f"{what} must be float32 or float64, got {dtype}: {remedy}")
-
-
-def check_not_empty(values: Tensor) -> None:
+def check_rows(values: Tensor, prefix: tuple[int, ...] = ()) -> None:
+    """Raise on contexts ``(..., n, d)`` that are empty or not finite; `prefix` is their index in a larger batch."""
     if 0 in values.shape:
         raise InputError(f"{CONTEXT_RULE} with n, d >= 1, got shape {tuple(values.shape)}: give at least one word")
-
-
-def check_finite(values: Tensor, prefix: tuple[int, ...] = ()) -> None:
-    """Refuse non-finite entries of ``(..., n, d)``; `prefix` is the place of `values` in a larger batch."""
     finite = torch.isfinite(values)
     if not bool(finite.all()):
         *row, column = (~finite).nonzero()[0].tolist()
-        entry = values[(*row, column)].item()
-        where = row_name([*prefix, *row])
+        entry, where = values[(*row, column)].item(), row_name([*prefix, *row])
         raise InputError(f"{where} has {entry} in column {column}: every entry must be finite, drop or replace it")
 
 
+def check_readable(X: object) -> None:
+    """Raise on what a map cannot read: it takes a single context or a batch, as a tensor of floats."""
+    if not isinstance(X, Tensor):
+        raise InputError(f"a map reads a tensor (..., n, d), got {type(X).__name__}: use torch.as_tensor")
+    if X.ndim < 2 or not X.is_floating_point():
+        raise InputError(f"a map reads a tensor (..., n, d) of floats, got shape {tuple(X.shape)} of {_dtype_name(X)}")
+
+
 def row_name(index: list[int]) -> str:
+    """Return what errors call a row of a context, or of a batch of contexts."""
     *batch, row = index
     if not batch:
         return f"row {row} of the context"
     return f"row {row} of context {batch[0] if len(batch) == 1 else tuple(batch)}"
 
 
-def is_sequence(word: object) -> bool:
-    return getattr(word, "ndim", 0) > 0 or (isinstance(word, Sequence) and not isinstance(word, str))
+# Scalars
+
+
+def _as_float(value: object) -> float:
+    """Return a scalar of Python, NumPy or torch as a float, and nan for anything else; bool is no number."""
+    if _is_bool(value) or is_sequence(value) or isinstance(value, str):
+        return math.nan
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return math.nan
 
 
 def _as_int(value: object) -> int | None:

@@ -15,8 +15,8 @@ from wordsway.checks import (
     CONTEXT_RULE,
     Values,
     as_context,
-    check_finite,
-    check_not_empty,
+    check_dtype,
+    check_rows,
     check_size,
     check_word,
     check_words,
@@ -60,8 +60,7 @@ def normalize(X: Values) -> Tensor:
         raise InputError(
             f"{CONTEXT_RULE}, got shape {tuple(values.shape)}: give a matrix, or several along leading dimensions"
         )
-    check_not_empty(values)
-    check_finite(values)
+    check_rows(values)
     largest = values.detach().abs().amax(-1, keepdim=True)  # ... n 1; a constant factor, so it needs no gradient
     zero = largest[..., 0] == 0  # ... n
     if bool(zero.any()):
@@ -127,8 +126,7 @@ def gaussian_context(
         ``(n, d)`` on the CPU.
     """
     rows, columns = check_size(n, "n"), check_size(d, "d")
-    if dtype not in (torch.float32, torch.float64):
-        raise InputError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
+    check_dtype(dtype)
     source = generator(seed, "context")
     # Three float64 copies live at once: the draw, the scaled rows and the result.
     memory.require(3 * 8 * rows * columns, f"drawing a {rows} x {columns} context", "use a smaller n or d")
@@ -184,7 +182,7 @@ def load_contexts(path: str | os.PathLike[str]) -> Tensor:
             array = _read_npy(file)
         contexts = torch.from_numpy(array if array.ndim == 3 else array[None])  # count n d
         for position, context in enumerate(contexts):  # one at a time keeps the temporaries small
-            check_finite(context, (position,) if array.ndim == 3 else ())
+            check_rows(context, (position,) if array.ndim == 3 else ())
     except (OSError, ValueError) as error:  # InputError is a ValueError: it only needs the name of the file
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"cannot read contexts from {os.fspath(path)}: {reason}") from error
@@ -209,7 +207,7 @@ def _read_npy(file: BinaryIO) -> npt.NDArray[np.floating]:
         raise InputError("it holds pickled Python objects, which can run code when loaded: save an array of floats")
     native = dtype.newbyteorder("=")
     if native not in (np.float32, np.float64):
-        raise dtype_error("its array", str(dtype), dtype.kind == "c")
+        raise dtype_error("its array", str(dtype))
     if len(shape) not in (2, 3):
         raise InputError(f"{CONTEXT_RULE}, got shape {shape}: save (n, d), or (count, n, d) for several")
     if min(shape) < 1:

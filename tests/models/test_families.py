@@ -184,10 +184,10 @@ def test_a_layer_that_does_not_exist_is_refused(index: Any) -> None:
     [
         ([1, 2], r"tokens must be integers \(B, n\), got shape \(2,\) of torch.int64"),
         ([[]], r"got shape \(1, 0\)"),
-        ([[1.0]], r"got shape \(1, 1\) of torch.float32"),
+        ([[1.0]], r"got shape \(1, 1\) of torch.float64"),
         ([[True]], r"of torch.bool"),
-        ([[1], [1, 2]], "got list: give a tensor or an even list"),
-        ("words", "got str"),
+        ([[1], [1, 2]], "tokens must be rectangular numbers"),
+        ("words", "tokens must be integers, got <U5: give an array or a list of numbers"),
         ([[-1]], r"tokens must be 0..49, got -1"),
         ([[3, 50]], r"tokens must be 0..49, got 50"),
         ([[1] * 41], "n must be at most 40, the positions that bert knows, got 41"),

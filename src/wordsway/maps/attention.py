@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.checks import as_tensor, check_readable, check_size
+from wordsway.checks import as_array, check_readable, check_size
 from wordsway.errors import InputError
 from wordsway.maps.one_word import OneWordResponse
 from wordsway.maps.response import PlainResponse, Response, StackedResponse
@@ -306,21 +306,11 @@ def _bias(name: str, bias: Any, weight: Tensor | None) -> Tensor | None:
     """A bias as a finite vector with an entry for each row of its projection, which it needs."""
     if bias is None:
         return None
-    vector = as_tensor(name, bias)
     if weight is None:
         raise InputError(f"{name} needs its projection to be given, got None for that")
-    if tuple(vector.shape) != weight.shape[:1] or not vector.is_floating_point():
-        raise InputError(f"{name} must be a vector of {weight.shape[0]} floats, got shape {tuple(vector.shape)}")
-    if not torch.isfinite(vector).all():
-        raise InputError(f"{name} must be finite, got entries that are not")
-    return vector.detach()
+    return as_array(bias, name, (len(weight),))
 
 
 def _matrix(name: str, weight: Any) -> Tensor:
     """A weight as a finite matrix, out x in."""
-    matrix = as_tensor(name, weight)
-    if matrix.ndim != 2 or not matrix.is_floating_point() or 0 in matrix.shape:
-        raise InputError(f"{name} must be a real matrix (out x in), got shape {tuple(matrix.shape)} of {matrix.dtype}")
-    if not torch.isfinite(matrix).all():
-        raise InputError(f"{name} must be finite, got entries that are not")
-    return matrix.detach()
+    return as_array(weight, name, ("out", "in"))

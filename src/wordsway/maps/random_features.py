@@ -16,7 +16,7 @@ from torch import Tensor
 from wordsway import memory
 from wordsway.activations import Activation
 from wordsway.activations import activation as named
-from wordsway.checks import as_context, as_tensor, check_position, check_readable, check_size
+from wordsway.checks import as_array, as_context, check_position, check_readable, check_size
 from wordsway.errors import InputError
 from wordsway.gaussian import DenseGaussian, GaussianMatrix, LazyGaussian
 from wordsway.maps.layers import LayeredResponse
@@ -200,7 +200,7 @@ def _stored(weights: Sequence[Any], inputs: int, depth: int, k: int | None) -> l
     if len(weights) != depth:
         raise InputError(f"weights must be one matrix for each of the {depth} layers, got {len(weights)}")
     layers = [
-        DenseGaussian.of(as_tensor(f"the weight of layer {number}", weight)) for number, weight in enumerate(weights, 1)
+        DenseGaussian.of(as_array(weight, f"the weight of layer {number}")) for number, weight in enumerate(weights, 1)
     ]
     width = layers[0].shape[0] if k is None else k
     for number, layer in enumerate(layers, 1):

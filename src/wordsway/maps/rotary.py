@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wordsway.checks import as_tensor
+from wordsway.checks import as_array
 from wordsway.errors import InputError
 
 
@@ -28,11 +28,7 @@ class Rotary:
     """
 
     def __init__(self, frequencies: Any, scale: float = 1.0) -> None:
-        self.frequencies = as_tensor("frequencies", frequencies).detach()
-        if self.frequencies.ndim != 1 or not self.frequencies.is_floating_point():
-            raise InputError(f"frequencies must be a vector of floats, got shape {tuple(self.frequencies.shape)}")
-        if not torch.isfinite(self.frequencies).all():
-            raise InputError("frequencies must be finite, got entries that are not")
+        self.frequencies = as_array(frequencies, "frequencies", ("m",))
         if not isinstance(scale, Real) or not math.isfinite(scale):
             raise InputError(f"scale must be a finite number, got {scale!r}")
         self.scale: float = float(scale)

@@ -465,7 +465,7 @@ class Model:
 
     def _token_numbers(self, tokens: Any) -> Tensor:
         """Token numbers as an int64 tensor (B, n) on the device of the network."""
-        numbers = as_tensor("tokens", tokens)
+        numbers = as_tensor(tokens, "tokens", "integers")
         if numbers.ndim != 2 or 0 in numbers.shape or numbers.dtype not in _INTEGERS:
             got = f"shape {tuple(numbers.shape)} of {numbers.dtype}"
             raise InputError(f"tokens must be integers (B, n), got {got}: give one row for each text")
