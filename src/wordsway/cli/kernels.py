@@ -19,11 +19,10 @@ Data = Annotated[
         "parity of their class",
     ),
 ]
-Dimension = Annotated[
-    int | None,
-    typer.Option(
-        "--d", metavar="D", help="dimension of an input: 384 per word for imdb; images have their own; ntk: the width"
-    ),
+_DIMENSION = "dimension of an input: a multiple of 384, one per word, for imdb; images have their own"
+Dimension = Annotated[int | None, typer.Option("--d", metavar="D", help=_DIMENSION)]
+DimensionOrWidth = Annotated[
+    int | None, typer.Option("--d", metavar="D", help=f"{_DIMENSION}; default for gaussian: the width")
 ]
 Width = Annotated[int, typer.Option(metavar="K", help="neurons of each hidden layer")]
 Depth = Annotated[int, typer.Option(metavar="L", help="weights of the network, the last one included")]
@@ -39,7 +38,7 @@ Terms = Annotated[bool, typer.Option("--terms", help="compute the terms of the p
 def ntk(
     samples: Samples,
     width: Width,
-    d: Dimension = None,
+    d: DimensionOrWidth = None,
     depth: Depth = 3,
     layer: Layer = None,
     data: Data = "gaussian",

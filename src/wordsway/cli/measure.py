@@ -32,7 +32,7 @@ Word = Annotated[str, typer.Option(metavar="K|all", help="position of the word t
 Depth = Annotated[int | None, typer.Option(metavar="L", help="layers of drf; default: 2")]
 Width = Annotated[
     int | None,
-    typer.Option(metavar="K", help="features of rf and drf, default: n d; rows of qkv's weights, default: d"),
+    typer.Option(metavar="K", help="features of rf and drf (default: n d), or rows of qkv's weights (d)"),
 ]
 Activation = Annotated[str | None, typer.Option(metavar="NAME", help="activation of rf and drf; default: relu")]
 Ceiling = Annotated[str, typer.Option(metavar="|".join(CEILINGS), help="upper bound: from cheap to tight, or none")]

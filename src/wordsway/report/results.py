@@ -67,7 +67,7 @@ def _facts(found: FigureResult) -> dict[str, str]:
     return {
         "scale": scope.scale,
         "parameters": sizes(found.experiment.planned(scope)),
-        "trials a point": str(count),
+        "trials per point": str(count),
         "seeds": f"{scope.seed} to {scope.seed + count - 1}",
         "trials finished": f"{found.finished} of {found.planned}",
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
