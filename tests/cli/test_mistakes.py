@@ -147,8 +147,11 @@ MISTAKES = [
     (f"{LENGTH} --word 9", "word must be a position from 0 to 3 or a word of the text, got 9"),
     ("text [CLS]", NO_TEXT),
     (f"{TEXT} --word 4", NO_WORD.format(4)),
-    (f"{TEXT} --radius -1", "radius must be a number > 0, got -1: leave it out for the norm of each word's own"),
-    (f"{TEXT} --radius nan", "radius must be a number > 0, got nan: leave it out for the norm of each word's own"),
+    (f"{TEXT} --radius -1", "radius must be a number > 0, got -1: leave it out for the norm of each word's embedding"),
+    (
+        f"{TEXT} --radius nan",
+        "radius must be a number > 0, got nan: leave it out for the norm of each word's embedding",
+    ),
     (f"{TEXT} --mode quick", "mode must be one of search, fast, got 'quick'"),
     (f"{TEXT} --steps 0", "steps must be an integer >= 1, got 0"),
     (f"{TEXT} --seed -1", NO_SEED),
