@@ -1,5 +1,6 @@
 """Closed-form Jacobians of attention against autograd, for every kind of layer."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -8,9 +9,9 @@ import torch
 from torch import Tensor
 
 from smoothness.layers import VARIANTS, D, Variant, explicit, normal
-from wordsway import RandomAttention
+from wordsway import Attention, RandomAttention
 from wordsway.maps.scores import SCORES
-from wordsway.smoothness import AttentionJacobian, AutogradJacobian, jacobian_of
+from wordsway.smoothness import AttentionJacobian, AutogradJacobian, jacobian_of, local_lipschitz
 from wordsway.smoothness.jacobian import Jacobian
 
 N, BATCH = 7, 3
@@ -109,6 +110,24 @@ def test_scores_in_the_thousands_are_stable() -> None:
         operator = AttentionJacobian(layer, X, store)
         assert torch.isfinite(operator.product(torch.ones(1, N, D, dtype=torch.float64))).all()
         torch.testing.assert_close(dense(operator)[0], explicit(layer, X[0]), rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 7e3), (torch.float32, 1e6), (torch.float64, 2e9)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_large_tied_scores_keep_the_sums_of_the_weights(
+    causal: bool, dtype: torch.dtype, size: float, store: bool
+) -> None:
+    """Equal words have equal weights, whatever the scores: the output moves like the mean, with the norm 1."""
+    word = normal(2)(D)
+    word = (word * math.sqrt(size * math.sqrt(D)) / word.norm()).to(dtype)
+    layer, X = Attention(torch.eye(D), torch.eye(D), causal=causal), word.expand(1, N, D)
+    change, counts = normal(3)(1, N, D).to(dtype), torch.arange(1, N + 1)[:, None]
+    expected = change.cumsum(1) / counts if causal else change.mean(1, keepdim=True).expand(1, N, D)
+    moved = AttentionJacobian(layer, X, store).product(change)
+    torch.testing.assert_close(moved, expected, rtol=1e-4, atol=1e-4)
+    if not causal:
+        assert local_lipschitz(layer, X[0], store=store).value == pytest.approx(1, rel=1e-4)
 
 
 def test_no_n_by_n_matrix_is_kept_when_told_so() -> None:

@@ -78,14 +78,16 @@ class AttentionJacobian:
         self.layer = layer
         self.like = X.new_empty(0)
         self._batch, self._n, _ = X.shape
-        queries, self._keys, self._values = (self._flat(part) for part in layer.project(X))  # BH n s
+        queries, keys, values = (self._flat(part) for part in layer.project(X))  # BH n s
+        # Rows of P sum to 1, so that neither P nor D_X f changes when all keys, or all values, move alike. Centred ones
+        # keep the digits of scores that are large and nearly the same.
+        self._keys, self._values = (part - part.mean(1, keepdim=True) for part in (keys, values))
         self._scale = 1 / math.sqrt(queries.shape[-1])
         self._queries = self._scale * queries
         self._budget = max(1, (_TILE if self._n > _SHORT else _SHORT_TILE) // X.element_size())
         most = min(_STORED, memory.available() // 2) if store is None else math.inf if store else 0
         self._kept = int(min(len(queries), most // (self._n**2 * X.element_size())))  # heads, of all contexts
         self._weights = queries.new_zeros(self._kept, self._n, self._n)
-        self._levels = queries.new_empty(len(queries), self._n)  # log of the sum of exponentials of each row
         self._mixed = self._mix()
         self._values_one = torch.cat([self._values, torch.ones_like(self._values[..., :1])], dim=-1)
         self._stack = _Stack.of(layer, X)
@@ -127,19 +129,16 @@ class AttentionJacobian:
         part.inputs, part.outputs = ((len(places), *shape[1:]) for shape in (self.inputs, self.outputs))
         kept = self._kept == len(self._queries)  # all of them, or none is taken along
         part._kept = len(places) * self.layer.heads if kept else 0
-        names = ("_queries", "_keys", "_values", "_values_one", "_levels", "_mixed", *(("_weights",) if kept else ()))
+        names = ("_queries", "_keys", "_values", "_values_one", "_mixed", *(("_weights",) if kept else ()))
         for name in names:
             setattr(part, name, self._by_batch(getattr(self, name))[places].flatten(0, 1))
         return part
 
     def _mix(self) -> Tensor:
-        """Return O = P U; store the level of each row and, of the first heads, the weights."""
+        """Return O = P U, and store the weights of the first heads."""
         mixed = torch.empty_like(self._values)
         for heads, rows, seen in self._tiles():
-            scores = self._scores(heads, rows, seen)
-            levels = scores.logsumexp(-1, keepdim=True)
-            weights = scores.sub_(levels).exp_()
-            self._levels[heads, rows] = levels.squeeze(-1)
+            weights = self._softmax(heads, rows, seen)
             if heads.stop <= self._kept:
                 self._weights[heads, rows, seen] = weights
             mixed[heads, rows] = weights @ self._values[heads, seen]
@@ -160,14 +159,14 @@ class AttentionJacobian:
         """Return a tile of the weights P."""
         if heads.stop <= self._kept:
             return self._weights[heads, rows, seen]
-        return self._scores(heads, rows, seen).sub_(self._levels[heads, rows, None]).exp_()
+        return self._softmax(heads, rows, seen)
 
-    def _scores(self, heads: slice, rows: slice, seen: slice) -> Tensor:
+    def _softmax(self, heads: slice, rows: slice, seen: slice) -> Tensor:
         scores = self._queries[heads, rows] @ self._keys[heads, seen].mT
         if self.layer.causal:
             places = torch.arange(self._n, device=scores.device)
             scores.masked_fill_(places[seen] > places[rows, None], -torch.inf)
-        return scores
+        return torch.softmax(scores, -1)
 
     def _project(self, change: Tensor) -> Iterator[Tensor]:
         if self._stack is None:
