@@ -1,5 +1,7 @@
 """Local Lipschitz constants against full decompositions, and what their records say."""
 
+from functools import partial
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -15,12 +17,15 @@ from wordsway.smoothness.lanczos import top_triplets
 Array = npt.NDArray[np.float64]
 
 
+@pytest.mark.parametrize("n", [5, 23])  # the first has few enough inputs to be decomposed as a matrix
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_the_constant_is_the_norm_of_the_jacobian(variant: Variant) -> None:
-    layer, X = variant.layer(), normal(1)(5, D)
+def test_the_constant_is_the_norm_of_the_jacobian(variant: Variant, n: int) -> None:
+    layer, X = variant.layer(), normal(1)(n, D)
     found = local_lipschitz(layer, X, tolerance=1e-9)
     assert found.converged
     assert found.value == pytest.approx(float(torch.linalg.svdvals(explicit(layer, X))[0]), rel=1e-9)
+    assert (found.ceiling == found.value) == (n == 5) == (found.failure == 0)
+    assert found.ceiling <= 1.5 * found.value
 
 
 def test_scipy_agrees_on_a_larger_layer() -> None:
@@ -44,7 +49,7 @@ def test_scipy_agrees_on_a_larger_layer() -> None:
 
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-8])
 def test_the_witness_and_the_residual_are_what_they_say(tolerance: float) -> None:
-    layer, X = Variant(causal=True, biases=True, output=True).layer(), normal(4)(9, D)
+    layer, X = Variant(causal=True, biases=True, output=True).layer(), normal(4)(30, D)
     found = local_lipschitz(layer, X, tolerance)
     matrix = explicit(layer, X)
     assert float(found.left.norm()) == pytest.approx(1)
@@ -76,7 +81,7 @@ def test_restarts_reach_the_same_value() -> None:
 
 def test_each_of_a_batch_is_what_it_is_alone() -> None:
     layer = Variant(output=True).layer()
-    contexts = normal(5)(4, 6, D) * torch.tensor([0.1, 1.0, 2.0, 4.0], dtype=torch.float64)[:, None, None]
+    contexts = normal(5)(4, 25, D) * torch.tensor([0.1, 1.0, 2.0, 4.0], dtype=torch.float64)[:, None, None]
     batch = local_lipschitz_many(layer, contexts)
     alone = [local_lipschitz(layer, X) for X in contexts]
     assert len({one.products for one in alone}) > 1  # some stop before others
@@ -96,9 +101,52 @@ def test_too_few_products_are_told() -> None:
     assert found.value <= local_lipschitz(layer, X).value  # still a lower bound
 
 
-def test_a_layer_that_does_not_move_is_0() -> None:
-    found = local_lipschitz(lambda X: 0 * X, torch.ones(3, 2))
-    assert (found.value, found.residual, found.status) == (0, 0, "converged")
+@pytest.mark.parametrize("n", [3, 300])
+def test_a_layer_that_does_not_move_is_0(n: int) -> None:
+    found = local_lipschitz(lambda X: 0 * X, torch.ones(n, 2))
+    assert (found.value, found.residual, found.ceiling, found.status) == (0, 0, 0, "converged")
+
+
+def test_a_derivative_of_rounding_errors_converges() -> None:
+    """The norm of a unit vector is constant; products with its derivative are rounding errors of the size 1e-16."""
+    layer = lambda X: torch.nn.functional.normalize(X, dim=-1).square().sum(-1)  # noqa: E731
+    found = local_lipschitz(layer, normal(5)(30, D), 1e-9)
+    assert found.converged
+    assert found.value < 1e-14
+    assert found.products < 50
+
+
+# Clustered spectra
+
+
+def test_the_largest_of_nearly_equal_singular_values_is_not_missed() -> None:
+    """Attention with small scores is nearly a mean, whose singular values come in clusters."""
+    for seed, d, scale in [
+        (364, 16, 3e-3),
+        *((seed, 16, 3e-3) for seed in range(30)),
+        *((k, 80, 3e-4) for k in range(30)),
+    ]:
+        source = torch.Generator().manual_seed(seed)
+        W = scale * torch.randn(d, d, generator=source, dtype=torch.float64)
+        X = torch.randn(2, d, generator=source, dtype=torch.float64)
+        layer = Attention(W, torch.eye(d, dtype=torch.float64), causal=True)
+        found = local_lipschitz(layer, X, seed=seed)
+        assert found.value == pytest.approx(float(torch.linalg.svdvals(explicit(layer, X))[0]), rel=1e-4), (seed, d)
+
+
+@pytest.mark.parametrize("products", [6, 20, 48, 100])
+@pytest.mark.parametrize("top", [1.001, 1.03, 1.3])
+def test_the_ceiling_holds_for_any_spectrum(top: float, products: int) -> None:
+    size = 300
+    flat = torch.linspace(0, 1, size, dtype=torch.float64)
+    for seed, spectrum in enumerate((flat, flat.sqrt(), 1 - flat**2, torch.ones_like(flat))):
+        spectrum = torch.cat([spectrum, spectrum.new_tensor([top])])
+        X = torch.ones(1, size + 1, dtype=torch.float64)
+        found = local_lipschitz(partial(torch.mul, spectrum), X, 1e-12, products, seed=seed)
+        assert found.value <= top * (1 + 1e-12) <= found.ceiling * (1 + 1e-11)
+        assert found.failure == 1e-6
+        if products >= 48:
+            assert found.ceiling <= 1.1 * found.value
 
 
 def test_one_word_sees_only_itself() -> None:
@@ -164,6 +212,9 @@ def test_products_are_all_that_is_asked_of_an_operator() -> None:
         def take(self, places: Tensor) -> "Matrix":
             raise AssertionError("a batch of one is never cut")
 
-    found = top_triplets(Matrix(), 1e-12, 50)
+    for products in (2, 50):  # too few for the whole matrix, and enough
+        found = top_triplets(Matrix(), 1e-12, products)
+        assert bool(found.converged) == (products == 50)
+        assert float(found.values[0]) <= 4
     assert float(found.values[0]) == pytest.approx(4)
     assert found.left.abs().round(decimals=6).tolist() == [[0, 1]]

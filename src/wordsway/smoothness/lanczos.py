@@ -5,16 +5,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from scipy import special
+from scipy.optimize import brentq
 from torch import Tensor
 
 from wordsway.errors import NumericalError
 from wordsway.seeds import generator, normal
 from wordsway.smoothness.jacobian import Jacobian
 
+FAILURE = 1e-6  # probability, over the start, that the largest singular value is above its ceiling
+_DENSE = 128  # inputs up to which the whole matrix is computed
 _BASIS = 24  # vectors kept on each side before a restart
 _KEPT = 6  # of them after it
-_EARLY = 8  # products after which a small residual is enough
+_EARLY = 16  # products after which a small residual is enough: 2% of layers of near-identity spectra fail with 8
 _LITTLE = 0.1  # of its length: then a vector is made orthogonal twice
 _WORTH = 0.75  # operators that are done are dropped when no more than this share of a batch goes on
 
@@ -27,6 +32,10 @@ class Triplets:
     ----------
     values, residuals : Tensor (B,)
         No value exceeds the largest singular value, and some singular value lies within the residual of it.
+    ceilings : Tensor (B,)
+        Upper bounds on the largest singular values.
+    failure : float
+        Probability, over the start, that a ceiling is wrong.
     left, right : Tensor (B, ...)
         Unit vectors, of the shapes of outputs and inputs.
     products : Tensor (B,)
@@ -36,6 +45,8 @@ class Triplets:
 
     values: Tensor
     residuals: Tensor
+    ceilings: Tensor
+    failure: float
     left: Tensor
     right: Tensor
     products: Tensor
@@ -48,7 +59,9 @@ def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int 
     Golub-Kahan-Lanczos bidiagonalisation from a random vector, the same for all, with full reorthogonalisation on both
     sides and thick restarts. An operator is done when its residual is at most `tolerance` times its value: then its
     numbers are taken, while the others go on. In the first steps it must be far smaller: where nearly all singular
-    values are alike, a random vector is nearly a singular one, with a small residual and not the largest value.
+    values are alike, a random vector is nearly a singular one, with a small residual and not the largest value. A
+    residual of the size of the rounding errors of the products is enough too. Operators of up to 128 inputs are
+    decomposed as matrices.
 
     Parameters
     ----------
@@ -60,28 +73,40 @@ def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int 
     Notes
     -----
     Cost: the products, and O(25 size) for each to make it orthogonal; memory for 49 vectors.
+
+    The residual bounds the distance to a singular value, not to the largest one, which a start that is nearly
+    orthogonal to its vector misses. With N inputs, the start has a component of at least s along that vector but for
+    the probability P(B <= s^2), B of the distribution Beta(1/2, (N - 1)/2). `ceilings` hold then, see `_ceiling`.
     """
+    size = math.prod(operator.inputs[1:])
+    if size <= min(_DENSE, products):
+        return _decompose(operator, size)
     basis = _Basis(operator, seed)
     batch, like = operator.inputs[0], operator.like
-    values, residuals = like.new_zeros(batch), like.new_full((batch,), math.inf)
+    values, ceilings = like.new_zeros(batch), like.new_zeros(batch)
+    residuals = like.new_full((batch,), math.inf)
     left, right = like.new_zeros(operator.outputs), like.new_zeros(operator.inputs)
     counts = torch.zeros(batch, dtype=torch.int64)
     converged = torch.zeros(batch, dtype=torch.bool)
     early = min(tolerance, max(1e-6 * tolerance, 100 * torch.finfo(like.dtype).eps))
-    running = torch.arange(batch)  # which operator each row of the basis belongs to
+    component = math.sqrt(special.betaincinv(0.5, (size - 1) / 2, FAILURE))  # s
+    running = torch.arange(batch)  # the operator of each row of the basis
     for spent in range(2, products + 1, 2):
         beta = basis.step()
         if not torch.isfinite(beta).all():
             raise NumericalError("the Jacobian is not finite at this context: rescale the context or the layer")
         rows, sizes, columns = basis.decompose()
         gaps = beta * rows[:, -1, 0].abs()
-        done = (gaps <= (tolerance if spent > _EARLY else early) * sizes[:, 0]).cpu()
+        enough = (tolerance * sizes[:, 0]).maximum(10 * basis.rounding) if spent > _EARLY else early * sizes[:, 0]
+        done = (gaps <= enough).cpu()
         for place in range(len(running)):
             number = int(running[place])
             if not converged[number] and (done[place] or spent + 2 > products):
                 values[number], residuals[number] = sizes[place, 0], gaps[place]
                 left[number], right[number] = basis.vectors(place, rows, columns)
                 counts[number], converged[number] = spent, done[place]
+            if spent <= 2 * _BASIS and (counts[number] == spent or basis.full()):
+                ceilings[number] = _ceiling(sizes[place], float(basis.logs[place]), component)
         if converged.all():
             break
         if basis.full():
@@ -90,13 +115,52 @@ def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int 
         if int(going.sum()) <= _WORTH * len(running):
             basis.take(going.nonzero().flatten())
             running = running[going]
-    return Triplets(values, residuals, left, right, counts, converged)
+    return Triplets(values, residuals, ceilings.maximum(values), FAILURE, left, right, counts, converged)
+
+
+def _ceiling(sizes: Tensor, logs: float, component: float) -> float:
+    """Return an upper bound on the largest singular value from the k singular values of the first basis.
+
+    For A = J^T J, its start b and the monic polynomial p with the squared singular values theta_i as zeros, |p(A) b| is
+    the product of all alpha and beta, with the logarithm `logs`. If b has at least the component s along the vector of
+    the largest eigenvalue t, p(t) s is no more, which bounds t (van Dorsselaer, Hochstenbach and van der Vorst 2000).
+    Nor does t exceed cosh(arccosh(1/s) / (2k - 1))^2 theta_1, by the polynomial T_{2k-1}(y) / y in x, y^2 =
+    1 - x / theta_1, whatever the spectrum is (Kuczynski and Wozniakowski 1992).
+    """
+    top, *others = sizes.double().square().tolist()
+    if top == 0:
+        return 0.0
+    target, gaps = logs - math.log(component), [math.log(max(top - theta, 1e-300)) for theta in others]
+
+    def excess(log: float) -> float:
+        return log + sum(float(np.logaddexp(log, gap)) for gap in gaps) - target
+
+    highest = target / len(sizes)  # the root if all theta_i are theta_1, and above it otherwise
+    beyond = math.exp(brentq(excess, min(highest, -700.0) - 1, highest + 1))
+    worst = math.cosh(math.acosh(1 / component) / (2 * len(sizes) - 1))
+    return min(math.sqrt(top + beyond), worst * math.sqrt(top))
+
+
+def _decompose(operator: Jacobian, size: int) -> Triplets:
+    """Return the largest singular values of operators whose matrices are small."""
+    batch, like = operator.inputs[0], operator.like
+    units = torch.eye(size, dtype=like.dtype, device=like.device).reshape(size, 1, *operator.inputs[1:])
+    columns = [operator.product(unit.expand(operator.inputs)).reshape(batch, -1) for unit in units]
+    matrix = torch.stack(columns, -1)
+    if not torch.isfinite(matrix).all():
+        raise NumericalError("the Jacobian is not finite at this context: rescale the context or the layer")
+    rows, sizes, vectors = torch.linalg.svd(matrix, full_matrices=False)
+    left, value, right = rows[..., 0], sizes[:, 0], vectors[:, 0]
+    rest = (matrix.mT @ left[..., None])[..., 0] - value[:, None] * right
+    counts, done = torch.full((batch,), size), torch.ones(batch, dtype=torch.bool)
+    shaped = left.reshape(operator.outputs), right.reshape(operator.inputs)
+    return Triplets(value, torch.linalg.vector_norm(rest, dim=-1), value, 0.0, *shaped, counts, done)
 
 
 class _Basis:
     """Orthonormal vectors of a batch: J V = U M and J^T U = V M^T + beta v e^T, with M upper triangular.
 
-    V has one vector more than U, the v from which the next step starts.
+    V has one vector more than U, the v at which the next step starts.
     """
 
     def __init__(self, operator: Jacobian, seed: int) -> None:
@@ -106,6 +170,8 @@ class _Basis:
         self.right = like.new_zeros(batch, _BASIS + 1, draw.numel())
         self.left = like.new_zeros(batch, _BASIS, math.prod(operator.outputs[1:]))
         self.small = like.new_zeros(batch, _BASIS, _BASIS)  # M
+        self.rounding = like.new_zeros(batch)  # largest |u . (J v) - (J^T u) . v| so far: 0 without rounding errors
+        self.logs = torch.zeros(batch, dtype=torch.float64)  # of the product of all alpha and beta before a restart
         self.right[:, 0] = (draw / torch.linalg.vector_norm(draw)).to(like)
 
     def step(self) -> Tensor:
@@ -115,8 +181,13 @@ class _Basis:
         moved, self.small[:, :k, k] = _orthogonal(moved, self.left[:, :k])
         self.left[:, k], self.small[:, k, k] = _unit(moved)
         back = self.operator.adjoint(self.left[:, k].reshape(self.operator.outputs)).reshape(batch, -1)
+        error = self.small[:, k, k] - (back * self.right[:, k]).sum(-1)
+        self.rounding = self.rounding.maximum(error.abs())
         back, _ = _orthogonal(back, self.right[:, : k + 1])
         self.right[:, k + 1], beta = _unit(back)
+        alpha = self.small[:, k, k]
+        least = 10 * torch.finfo(beta.dtype).eps * alpha  # a smaller beta may be rounding
+        self.logs += (alpha * beta.maximum(least)).double().log().cpu()
         self.count = k + 1
         return beta
 
@@ -135,12 +206,13 @@ class _Basis:
         """Continue with some of the batch."""
         self.operator = self.operator.take(places)
         self.right, self.left, self.small = self.right[places], self.left[places], self.small[places]
+        self.rounding, self.logs = self.rounding[places], self.logs[places.cpu()]
 
     def full(self) -> bool:
         return self.count == _BASIS
 
     def restart(self, rows: Tensor, sizes: Tensor, columns: Tensor) -> None:
-        """Keep the best directions and the vector where the next step starts (a thick restart)."""
+        """Keep the best directions and the vector at which the next step starts (a thick restart)."""
         start = self.right[:, self.count].clone()
         self.right[:, :_KEPT] = columns[..., :_KEPT].mT @ self.right[:, : self.count]
         self.left[:, :_KEPT] = rows[..., :_KEPT].mT @ self.left
