@@ -1,8 +1,8 @@
-"""Write what was measured into docs/reproduction.md, between its marks: claims, verdicts, scale, trials, time, grids.
+"""Write measurements into docs/reproduction.md, between its marks: claims, verdicts, scale, trials, time, grids.
 
 Run it as ``python tools/reproduction.py RESULTS [RESULTS ...]`` with folders that `wordsway reproduce` wrote; of a
-figure that several hold, the last counts. Figures that none holds keep what the page says of them. The pictures go to
-docs/images. The table of all figures is made from the sections of the page, and from what is written here by hand.
+figure that several hold, the last counts. Figures that none holds keep their sections. The pictures are written to
+docs/images. The table of all figures is made from the sections of the page, and from the statements below.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any
 from PIL import Image
 
 from wordsway.experiments.experiment import SCALES, VERDICTS, Experiment, Parameters, RunConfig
-from wordsway.experiments.store import DONE, Store
+from wordsway.experiments.store import DONE, Row, Store
 from wordsway.figures import all_figures
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -29,7 +29,7 @@ SYMBOLS = {"samples": "N", "widths": "k"}
 ALL = ("<!-- all figures -->\n", "<!-- end of all figures -->")
 HEAD = "| figure | what the paper says | measured | verdict | main difference from the published code |"
 
-SAID = {  # by figure: what the paper, poster or slides say, and the main difference from the published code
+STATEMENTS = {  # by figure: what the paper, poster or slides state, and the main difference from the published code
     "fig2-rf": ("S of random features is of order n^(-1/2)", "V is not stored; the moved word stays in the ball"),
     "fig2-drf": ("deep random features fall with n in the same way", "as for fig2-rf"),
     "fig3-raf": (
@@ -66,20 +66,20 @@ SAID = {  # by figure: what the paper, poster or slides say, and the main differ
 }
 
 
-def section(folder: Path, told: dict[str, Any]) -> str:
-    """The generated part of a figure: its picture, a table of its claims, and what the run was."""
-    name = told["name"]
-    lines = [f"![{told['title']}](images/{name}.png)", "", "| claim | measured | verdict |", "|---|---|---|"]
-    lines += [f"| {one['claim']} | {one['measured']} | {VERDICTS[one['holds']]} |" for one in told["verdicts"]]
-    figure, config = all_figures()[name], config_of(told["command"])
-    trials = f"{told['finished']:,} of {told['asked']:,} trials"
-    run = f"`{told['command']}`: {config.scale} scale, {trials}, {spent(folder, figure, config)}, on {MACHINE}."
-    wrapped = (textwrap.wrap(text, WIDTH, break_on_hyphens=False) for text in (run, sizes(figure, config)))
+def section(folder: Path, summary: dict[str, Any]) -> str:
+    """Return the generated part of a figure: its picture, a table of its claims, and the run."""
+    name = summary["name"]
+    lines = [f"![{summary['title']}](images/{name}.png)", "", "| claim | measured | verdict |", "|---|---|---|"]
+    lines += [f"| {one['claim']} | {one['measured']} | {VERDICTS[one['holds']]} |" for one in summary["verdicts"]]
+    figure, config = all_figures()[name], config_of(summary["command"])
+    trials = f"{summary['finished']:,} of {summary['asked']:,} trials"
+    run = f"`{summary['command']}`: {config.scale} scale, {trials}, {time_spent(folder, figure, config)}, on {MACHINE}."
+    wrapped = (textwrap.wrap(text, WIDTH, break_on_hyphens=False) for text in (run, grids(figure, config)))
     return "\n".join([*lines, "", *(line for text in wrapped for line in text)])
 
 
 def config_of(command: str) -> RunConfig:
-    """What a command of `wordsway reproduce` asked for."""
+    """Return the configuration of a command of `wordsway reproduce`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--scale", default="quick")
     parser.add_argument("--model")
@@ -88,80 +88,80 @@ def config_of(command: str) -> RunConfig:
     return RunConfig(**vars(parser.parse_known_args(shlex.split(command))[0]))
 
 
-def spent(folder: Path, figure: Experiment, config: RunConfig) -> str:
-    """The time that the trials of a figure took together, and whose they are."""
-    asked = set(figure.planned(config))
+def time_spent(folder: Path, figure: Experiment, config: RunConfig) -> str:
+    """Return the time that the trials of a figure took together, and which figure they belong to."""
     with Store(folder / "store.sqlite", readonly=True) as store:
-        rows = [row for row in store.rows(states=(DONE,), trials=asked) if row.seconds is not None]
-    mine = [row.seconds for row in rows if row.trial.experiment == figure.name]
+        rows = list(store.rows(states=(DONE,), trials=set(figure.planned(config))))
+    own = [row for row in rows if row.trial.experiment == figure.name]
     others = " and ".join(other.name for other in figure.needs)
-    if others and not mine:
-        return f"reads the trials of {others} ({_time(sum(row.seconds or 0 for row in rows))} of one core)"
+    if others and not own:
+        return f"reads the trials of {others} ({_time(rows)} of one core)"
     shared = f"those of {others} among them, " if others else ""
-    return f"{shared}{_time(sum(second or 0 for second in mine))} of one core{' for the others' if others else ''}"
+    return f"{shared}{_time(own)} of one core{' for the others' if others else ''}"
 
 
-def _time(seconds: float) -> str:
+def _time(rows: Sequence[Row]) -> str:
+    seconds = sum(row.seconds or 0 for row in rows)
     if seconds < 1:
         return "under 1 s"
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
 
 
-def sizes(figure: Experiment, config: RunConfig) -> str:
-    """The grid of the scale that is shown, where it differs from that of the other scale, and that one."""
+def grids(figure: Experiment, config: RunConfig) -> str:
+    """Return the grid of the scale that is shown, where it differs from that of the other scale, and that one."""
     if config.trials is not None or config.model is not None:
         return ""
     other = next(scale for scale in SCALES if scale != config.scale)
     source = next((one for one in (figure, *figure.needs) if list(one.grid(config))), figure)
-    grids = {scale: list(source.grid(RunConfig(scale))) for scale in (config.scale, other)}
-    names = dict.fromkeys(key for point in grids[config.scale] for key in point)
-    apart = [name for name in names if len({_values(points, name) for points in grids.values()}) > 1]
-    said = []
-    for scale, points in grids.items():
+    points = {scale: list(source.grid(RunConfig(scale))) for scale in (config.scale, other)}
+    names = dict.fromkeys(key for point in points[config.scale] for key in point)
+    different = [name for name in names if len({_values(some, name) for some in points.values()}) > 1]
+    texts = []
+    for scale, some in points.items():
         count = source.trials[scale]
-        several = f"{count} trials a point" if count > 1 else "1 trial a point"
-        parts = [f"{SYMBOLS.get(name, name)} = {_values(points, name)}" for name in apart]
-        said.append("; ".join([*parts, several]))
-    if said[0] == said[1]:
+        parts = [f"{SYMBOLS.get(name, name)} = {_values(some, name)}" for name in different]
+        texts.append("; ".join([*parts, f"{count} trials per point" if count > 1 else "1 trial per point"]))
+    if texts[0] == texts[1]:
         return f"The {other} scale is the same."
-    return f"Grid: {said[0]}. At {other} scale: {said[1]}."
+    return f"Grid: {texts[0]}. At {other} scale: {texts[1]}."
 
 
 def _values(points: Sequence[Parameters], name: str) -> str:
-    """The values of a parameter, apart for each kind of data where they are not the same."""
-    found: dict[Any, dict[str, None]] = {}
+    """Return the values of a parameter, separately for each kind of data where they differ."""
+    by_data: dict[Any, dict[str, None]] = {}
     for point in points:
         value = point.get(name)
         values = [int(part) for part in value.split()] if isinstance(value, str) and value[:1].isdigit() else [value]
         shown = (f"{one:,}" if isinstance(one, int) and one >= 10_000 else str(one) for one in values)
-        found.setdefault(point.get("data"), {}).update(dict.fromkeys(shown))
-    lists = {data: ", ".join(values) for data, values in found.items()}
+        by_data.setdefault(point.get("data"), {}).update(dict.fromkeys(shown))
+    lists = {data: ", ".join(values) for data, values in by_data.items()}
     if len(set(lists.values())) == 1:
         return next(iter(lists.values()))
     return " and ".join(f"{values} ({data})" for data, values in lists.items())
 
 
-def summary(page: str) -> str:
-    """The table of all figures, in the order of the page."""
+def overview(page: str) -> str:
+    """Return the table of all figures, in the order of the page."""
     lines = [HEAD, "|---|---|---|---|---|"]
     for name, title, part in re.findall(r"\n### (\S+): (.*)\n(?s:.*?)<!-- \1 -->\n((?s:.*?))<!-- end -->", page):
-        says, difference = SAID[name]
-        found = [line.split(" | ")[-1].removesuffix(" |") for line in part.splitlines() if line.startswith("| ")][1:]
-        held = sum(verdict == VERDICTS[True] for verdict in found)
-        worst = next((said for said in (VERDICTS[False], VERDICTS[None]) if said in found), VERDICTS[True])
+        statement, difference = STATEMENTS[name]
+        verdicts = [row.split(" | ")[-1].removesuffix(" |") for row in part.splitlines() if row.startswith("| ")][1:]
+        held = sum(verdict == VERDICTS[True] for verdict in verdicts)
+        worst = next((one for one in (VERDICTS[False], VERDICTS[None]) if one in verdicts), VERDICTS[True])
         scale = "".join(re.findall(r"`: (\w+) scale", part))
-        measured = f"{held} of {len(found)} {'claims hold' if len(found) > 1 else 'holds'} ({scale} scale)"
-        lines.append(f"| [{name}](#{_anchor(f'{name}: {title}')}) | {says} | {measured} | {worst} | {difference} |")
+        measured = f"{held} of {len(verdicts)} {'claims hold' if len(verdicts) > 1 else 'holds'} ({scale} scale)"
+        link = f"[{name}](#{_anchor(f'{name}: {title}')})"
+        lines.append(f"| {link} | {statement} | {measured} | {worst} | {difference} |")
     return "\n".join(lines)
 
 
 def _anchor(title: str) -> str:
-    """The address of a heading within its page."""
+    """Return the address of a heading within its page."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def between(text: str, marks: tuple[str, str], new: str) -> str:
-    """A text with something new between two marks."""
+    """Return a text with something new between two marks."""
     before, first, rest = text.partition(marks[0])
     _, last, after = rest.partition(marks[1])
     if not first or not last:
@@ -170,7 +170,7 @@ def between(text: str, marks: tuple[str, str], new: str) -> str:
 
 
 def _shrink(source: Path, target: Path) -> None:
-    """A picture with as many colours as a plot needs, a quarter of the size."""
+    """Write a picture with as many colours as a plot needs, a quarter of the size."""
     with Image.open(source) as picture:
         picture.convert("RGB").quantize(128).save(target, optimize=True)
 
@@ -179,15 +179,15 @@ def main(folders: list[str]) -> None:
     """Fill the page."""
     page = PAGE.read_text(encoding="utf-8")
     names = re.findall(r"<!-- (\S+) -->\n", page)
-    for place in map(Path, folders):
-        for path in sorted(place.glob("*.json")):
-            told = json.loads(path.read_text(encoding="utf-8"))
-            name = told["name"]
-            if name not in names or name not in SAID:
-                sys.exit(f"{name} must have its marks in {PAGE.name}, and its line in SAID: add a section for it")
-            _shrink(place / f"{name}.png", DOCS / "images" / f"{name}.png")
-            page = between(page, (f"<!-- {name} -->\n", "<!-- end -->"), section(place, told))
-    PAGE.write_text(between(page, ALL, summary(page)), encoding="utf-8")
+    for folder in map(Path, folders):
+        for path in sorted(folder.glob("*.json")):
+            summary = json.loads(path.read_text(encoding="utf-8"))
+            name = summary["name"]
+            if name not in names or name not in STATEMENTS:
+                sys.exit(f"{name} must have its marks in {PAGE.name} and a line in STATEMENTS: add a section for it")
+            _shrink(folder / f"{name}.png", DOCS / "images" / f"{name}.png")
+            page = between(page, (f"<!-- {name} -->\n", "<!-- end -->"), section(folder, summary))
+    PAGE.write_text(between(page, ALL, overview(page)), encoding="utf-8")
 
 
 if __name__ == "__main__":

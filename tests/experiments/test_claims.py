@@ -196,7 +196,7 @@ def test_claims_with_a_tolerance_name_it() -> None:
     assert exponent_near("S falls", LAW, -0.5, 0.05, curve=("d",)).claim == "S falls: exponent -0.5 +- 0.05"
     assert overlap("they coincide", CURVES, 0.05).claim == "they coincide: within 5% of their mean"
     rows = [{"n": n, "scaled": n**-0.5, "mean": 1 / n} for n in LENGTHS]
-    found = exponent_near("c", rows, -0.5, 0.05, "scaled", plain="mean")
+    found = exponent_near("c", rows, -0.5, 0.05, y="scaled", plain="mean")
     assert found.measured == "-0.500 (standard error 0.000); without the factor -1.000"
 
 

@@ -62,7 +62,7 @@ def statistics(values: Sequence[float], *names: str) -> dict[str, float]:
 
 
 def judge(claim: str, values: Sequence[Any], measured: Callable[[], tuple[str, bool]]) -> Verdict:
-    """Judge a claim by what `measured` returns, in words and as a truth value; without values it cannot be told."""
+    """Judge a claim by what `measured` returns: a text, and whether the claim holds. Without values nothing can."""
     return Verdict(claim, *measured()) if values else Verdict(claim, TOO_FEW, None)
 
 
@@ -126,19 +126,10 @@ def exponent(
     return Verdict(claim, measured, holds(law.exponent))
 
 
-def exponent_near(
-    claim: str,
-    table: Points,
-    target: float,
-    tolerance: float,
-    y: str = "mean",
-    curve: Sequence[str] = (),
-    x: str = "n",
-    plain: str | None = None,
-) -> Verdict:
-    """Judge that y goes like x^target: the fitted exponent is within the tolerance; see `exponent`."""
+def exponent_near(claim: str, table: Points, target: float, tolerance: float, **columns: Any) -> Verdict:
+    """Judge that y goes like x^target: the fitted exponent is within the tolerance; see `exponent` for `columns`."""
     claim = f"{claim}: exponent {target:g} +- {tolerance:g}"
-    return exponent(claim, table, lambda fitted: abs(fitted - target) <= tolerance, y, curve, x, plain)
+    return exponent(claim, table, lambda fitted: abs(fitted - target) <= tolerance, **columns)
 
 
 def overlap(claim: str, table: Points, tolerance: float, x: str = "n", y: str = "mean") -> Verdict:

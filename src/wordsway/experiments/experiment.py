@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from wordsway.checks import check_choice, check_size
@@ -152,7 +152,7 @@ class Experiment:
     plot: Callable[[Table, Figure], None]
     estimate: Callable[[Parameters], Estimate] | None = None
     version: int = 1
-    needs: tuple[Experiment, ...] = field(default=())
+    needs: tuple[Experiment, ...] = ()
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -173,8 +173,8 @@ class Experiment:
 
     def with_needs(self) -> dict[str, Experiment]:
         """Return the experiment and those it needs, by name."""
-        needed = {name: found for other in self.needs for name, found in other.with_needs().items()}
-        return needed | {self.name: self}
+        needed = [other.with_needs() for other in self.needs]
+        return {name: one for family in needed for name, one in family.items()} | {self.name: self}
 
 
 def canonical(parameters: Parameters) -> str:

@@ -74,7 +74,7 @@ def figure_result(experiment: Experiment, config: RunConfig, store: Store) -> Fi
     results = store.records(trials)
     table = experiment.table(results)
     needed = experiment.with_needs()
-    done = {trial for name, found in needed.items() for trial in store.finished(name, found.version)}
+    done = {trial for name, one in needed.items() for trial in store.finished(name, one.version)}
     problems = {row.trial for row in store.rows(list(needed), (FAILED, DIED), set(trials))} - done
     counts = (len(trials), len(results), len(problems))
     return FigureResult(experiment, config, table, experiment.claims(table), *counts)

@@ -93,17 +93,13 @@ class RunSummary(Record):
     def complete(self) -> bool:
         return self.stored + self.done + self.elsewhere == self.planned
 
-    def to_dict(self) -> dict[str, Any]:
-        counts = {name: getattr(self, name) for name in ("planned", "stored", "done", "failed", "died", "elsewhere")}
-        return {**counts, "complete": self.complete, "problems": [row.to_dict() for row in self.problems]}
-
 
 def make_plan(experiments: Sequence[Experiment], config: RunConfig, store: Store | None) -> Plan:
     """Plan the trials of some experiments and of those they need; without a store all of them are missing."""
     trials = dict.fromkeys(trial for experiment in experiments for trial in experiment.planned(config))
-    needed = {name: found for experiment in experiments for name, found in experiment.with_needs().items()}
+    needed = [experiment.with_needs() for experiment in experiments]
     parts = []
-    for name, experiment in needed.items():
+    for name, experiment in {name: one for family in needed for name, one in family.items()}.items():
         own = tuple(trial for trial in trials if trial.experiment == name)
         finished = set() if store is None else store.finished(name, experiment.version)
         missing = tuple(trial for trial in own if trial not in finished)

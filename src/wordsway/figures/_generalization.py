@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
@@ -128,11 +128,6 @@ def estimate(parameters: Parameters) -> Estimate:
     kernel = 4e-11 * samples**2 * width
     products = 4e-10 * width * samples**2 if parameters["map"] == "rf" else 0.0
     return Estimate(1.0 + kernel + products + 4e-6 * width * 12, 5 * 10**8 + 30 * samples * width + 32 * samples**2)
-
-
-def nothing(config: RunConfig) -> Iterable[Parameters]:
-    """The grid of a figure that only reads the trials of those it needs."""
-    return ()
 
 
 experiment = partial(Experiment, estimate=estimate, version=3)

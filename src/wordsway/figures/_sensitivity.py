@@ -98,7 +98,7 @@ def edge(n: float) -> float:
 def falls_like_root(panel: str, rows: Table, tolerance: float, curve: str) -> Verdict:
     """Judge that S falls like n^(-1/2), without the factor of short contexts."""
     claim = f"{panel}: S / (1 + n^(-1/2)) falls like n^(-1/2)"
-    return exponent_near(claim, rows, -0.5, tolerance, "scaled", (curve,), plain="mean")
+    return exponent_near(claim, rows, -0.5, tolerance, y="scaled", curve=(curve,), plain="mean")
 
 
 def inverse_root(axes: Axes, rows: Table) -> None:

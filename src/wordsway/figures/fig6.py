@@ -20,7 +20,7 @@ FIGURE = shared.experiment(
     about="As figure 5, with Delta from the penalised alignment losses (148) and (149). It reads the simulations of "
     "figure 5, where all losses are minimised at once.",
     trial=fig5.trial,
-    grid=shared.nothing,
+    grid=lambda config: (),
     trials=fig5.FIGURE.trials,
     table=partial(shared.table, losses=["alignment"], penalties=shared.PENALTIES),
     claims=claims,

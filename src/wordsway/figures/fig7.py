@@ -34,7 +34,7 @@ FIGURE = shared.experiment(
     about="As figure 4 for n = 120 and one N, with Delta from the alignment loss (25) of the training that is tested, "
     "and from that of the other one (swapped). It reads the simulations of figure 5.",
     trial=fig5.trial,
-    grid=shared.nothing,
+    grid=lambda config: (),
     trials=fig5.FIGURE.trials,
     table=table,
     claims=claims,
