@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 import scipy.linalg  # noqa: F401
 import torch
+from scipy.special import expit
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from wordsway import RandomAttention, gaussian_context, one_word_generalization, respond, response_sensitivity
+from wordsway.maps import Score
+from wordsway.maps.scores import Array
 from wordsway.threads import one_thread
 
 
@@ -105,3 +109,25 @@ def test_entering_takes_less_than_a_tenth_of_a_millisecond() -> None:
         return (time.perf_counter() - start) / 100
 
     assert min(seconds() for _ in range(5)) < 1e-4
+
+
+def test_small_attention_is_computed_on_one_thread() -> None:
+    seen: set[int] = set()
+
+    def gain(scores: torch.Tensor) -> torch.Tensor:
+        seen.add(torch.get_num_threads())
+        return torch.sigmoid(scores)
+
+    def array_gain(scores: Array) -> Array:
+        seen.update(_settings())
+        return np.asarray(expit(scores))
+
+    score = Score("counted", gain, array_gain, lambda s: expit(s) * (1 - expit(s)))
+    phi, X = RandomAttention(4, score), gaussian_context(6, 4)
+    phi(X)
+    response = respond(phi, X, 0)
+    response.ceiling(1.0)
+    response_sensitivity(response, 0)
+    one_word_generalization(phi, torch.stack([X, -X]), [1, -1], 2 * X, 1.0)
+    assert seen == {1}
+    assert torch.get_num_threads() == 3

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
 
@@ -25,6 +26,7 @@ from wordsway.memory import ResourceUsage
 from wordsway.seeds import generator, normal
 from wordsway.sensitivity.records import status
 from wordsway.sensitivity.search import SearchBudget, maximise
+from wordsway.threads import suited
 
 _SMOOTH = SearchBudget(power=0, screen=8, keep=3, polish=60, tolerance=1e-6)
 _NONSMOOTH = SearchBudget(power=0, screen=12, keep=3, polish=20, anneal=60, tolerance=1e-6)
@@ -88,7 +90,8 @@ def one_word_generalization(
         deltas, values, converged, evaluations = simulation.search(problems, seed, budget)
     cost = simulation.cost(usage, evaluations)
     found = zip(problems, deltas, values, converged, strict=True)
-    return [simulation.record(problem, delta, value, ended, cost) for problem, delta, value, ended in found]
+    with simulation.threads(1):
+        return [simulation.record(problem, delta, value, ended, cost) for problem, delta, value, ended in found]
 
 
 def prediction_gap(
@@ -124,7 +127,8 @@ def prediction_gap(
         assert gradients is not None
         drawn = normal(generator(seed, "gap starts"), (1, simulation.d), gradients.dtype)
         starts = torch.cat([gradients[0], -gradients[0], drawn])[:, None, None].numpy()
-        found = maximise(objective, starts, simulation.radius, _GAP)
+        with simulation.threads(len(starts)):
+            found = maximise(objective, starts, simulation.radius, _GAP)
         bound = simulation.response.ceiling(simulation.radius, "quick")
     ceiling, least = None, simulation.lambda_min_after
     if bound is not None and least > 0:
@@ -164,17 +168,19 @@ class Simulation:
         self.label, values = _check_label(y), check_labels(labels, len(samples))
         position = check_word(self.n, word)
         self.radius = check_radius(radius, self.d)
-        self.interpolator = Interpolator(features_of(phi, samples), values)
+        rows = features_of(phi, samples)  # N p
         with torch.no_grad():
             features = phi(context).to(torch.float64)
         self.own, self._shape = features.reshape(-1), features.shape
+        with suited(2.0 * len(rows) * rows.numel() + 10.0 * len(rows) ** 3):  # the kernel and its decomposition
+            self.interpolator = Interpolator(rows, values)
+            self.before = float(self.interpolator.predict(self.own))
+            self.missing = self.label - self.before
+            self.norm = float(self.own.norm())
+            self.direction = self.interpolator.direction(self.own)
+            self.lambda_min_after = self.interpolator.with_sample(self.own)
         response = respond(phi, context, position)
         self.response: Response = response if response.hints.prepare is None else response.hints.prepare()
-        self.before = float(self.interpolator.predict(self.own))
-        self.missing = self.label - self.before
-        self.norm = float(self.own.norm())
-        self.direction = self.interpolator.direction(self.own)
-        self.lambda_min_after = self.interpolator.with_sample(self.own)
 
     def functionals(self, vectors: Sequence[Tensor]) -> Functional:
         """Return the inner products of phi(X^i(Delta)) with vectors (p,), as a function of Delta."""
@@ -184,6 +190,11 @@ class Simulation:
     def several(self) -> Functional:
         """The three functionals that all losses depend on."""
         return self.functionals([self.interpolator.theta, self.own / self.norm**2, self.direction])
+
+    def threads(self, points: int) -> AbstractContextManager[None]:
+        """Return a block with as many threads as evaluations at this many points are worth."""
+        work = self.response.hints.work
+        return suited(None if work is None else work * points)
 
     def cost(self, usage: ResourceUsage, evaluations: int) -> ResourceUsage:
         return usage.computed_in(self.response.hints.dtype, self.response.hints.device, evaluations)
@@ -199,7 +210,10 @@ class Simulation:
             return -(value + _FLOOR), -grad[:, :, None]
 
         budget = budget or (_NONSMOOTH if self.response.hints.nonsmooth else _SMOOTH)
-        found = maximise(objective, self._starts(losses, seed), self.radius, budget, inside=True)
+        with self.threads(len(problems)):
+            starts = self._starts(losses, seed)
+        with self.threads(starts.shape[0] * starts.shape[1]):
+            found = maximise(objective, starts, self.radius, budget, inside=True)
         losses_reached = (-found.value - _FLOOR).tolist()
         return list(torch.from_numpy(found.delta[:, 0])), losses_reached, found.converged.tolist(), found.evaluations
 

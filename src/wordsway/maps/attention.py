@@ -21,6 +21,7 @@ from wordsway.maps.rotary import Rotary
 from wordsway.maps.rows import RowsResponse
 from wordsway.maps.scores import Score, score_named
 from wordsway.seeds import generator, normal
+from wordsway.threads import one_thread, suited
 
 NAMES = ("query", "key", "value")
 
@@ -137,8 +138,9 @@ class Attention:
     def __call__(self, X: Tensor) -> Tensor:
         """Features of contexts, (..., n, d) -> (..., n, p)."""
         self.check(X)
-        joined = self.join(self.mix(X))
-        return joined if self.output_bias is None else joined + self.output_bias.to(joined)
+        with suited(self.operations(X)):
+            joined = self.join(self.mix(X))
+            return joined if self.output_bias is None else joined + self.output_bias.to(joined)
 
     def mix(self, X: Tensor) -> Tensor:
         """What each head mixes, before they are joined: (..., n, d) -> (..., H, n, v)."""
@@ -162,6 +164,10 @@ class Attention:
         products known from the set-up.
         """
         self.check(X)
+        with suited(self.operations(X)):
+            return self._respond(X, word, together)
+
+    def _respond(self, X: Tensor, word: int | Sequence[int], together: bool) -> Response:
         if not self.plain:
             return PlainResponse(self, X, word, together)
         if together:
@@ -179,6 +185,11 @@ class Attention:
         batch = math.prod(X.shape[:-2])
         needed = 3 * batch * self.heads * n * n * X.element_size()
         memory.require(needed, f"attention scores of {n} x {n} words", "use a shorter context")
+
+    def operations(self, X: Tensor) -> float:
+        """Floating-point operations of a call: two products of n x n x d and about three of n x d x d per context."""
+        n, d = X.shape[-2:]
+        return math.prod(X.shape[:-2]) * (4.0 * n * n * d + 6.0 * n * d * d)
 
     def check_width(self, X: Tensor) -> None:
         """Whether these are contexts, with words of the right dimension."""
@@ -278,12 +289,13 @@ class RandomAttention:
     def __init__(self, d: int, score: str | Score = "softmax", seed: int = 0, weight: Any = None) -> None:
         d = check_size(d, "d")
         memory.require(3 * 8 * d * d if weight is None else 0, f"a {d} x {d} weight", "use a smaller d")
-        self.weight = _gaussian(d, seed) if weight is None else _matrix("weight", weight)
-        if tuple(self.weight.shape) != (d, d):
-            raise InputError(f"weight must be {d} x {d}, got {' x '.join(map(str, self.weight.shape))}")
+        with suited(4.0 * d * d):
+            self.weight = _gaussian(d, seed) if weight is None else _matrix("weight", weight)
+            if tuple(self.weight.shape) != (d, d):
+                raise InputError(f"weight must be {d} x {d}, got {' x '.join(map(str, self.weight.shape))}")
+            self.attention = Attention(self.weight.mT, None, score=score)
         self.d = d
         self.seed = seed
-        self.attention = Attention(self.weight.mT, None, score=score)
 
     def __call__(self, X: Tensor) -> Tensor:
         """Features of contexts, (..., n, d) -> (..., n, d)."""
@@ -313,4 +325,5 @@ def _bias(name: str, bias: Any, weight: Tensor | None) -> Tensor | None:
 
 def _matrix(name: str, weight: Any) -> Tensor:
     """A weight as a finite matrix, out x in."""
-    return as_array(weight, name, ("out", "in"))
+    with one_thread():  # a pass over the memory, which more threads do not speed up much
+        return as_array(weight, name, ("out", "in"))

@@ -36,6 +36,7 @@ from wordsway.maps.response import (
     positive_norm,
 )
 from wordsway.maps.scores import Array, RatioShare, SoftmaxShare, over
+from wordsway.threads import suited
 
 if TYPE_CHECKING:
     from wordsway.maps.attention import Attention
@@ -416,8 +417,9 @@ class OneWordResponse:
         if min(maps.shape) > 2000:  # the decomposition would cost more than the search
             return self.like.new_empty(0, *self.shape)
         wide = len(maps) <= maps.shape[1]
-        top = np.linalg.eigh(maps @ maps.T if wide else maps.T @ maps)[1][:, -1]
-        direction = torch.from_numpy(maps.T @ top if wide else top).to(self.like.device)
+        with suited(self.decomposition):
+            top = np.linalg.eigh(maps @ maps.T if wide else maps.T @ maps)[1][:, -1]
+            direction = torch.from_numpy(maps.T @ top if wide else top).to(self.like.device)
         both = torch.stack([direction, -direction])
         return both.reshape(2, *[1] * len(self.batch), -1).expand(2, *self.shape)
 
@@ -450,4 +452,10 @@ class OneWordResponse:
     def ceiling(self, radius: float, effort: str = "quick") -> Ceiling | None:
         from wordsway.maps.certificate import attention_ceiling
 
-        return attention_ceiling(self, radius, effort)
+        with suited(self.decomposition):
+            return attention_ceiling(self, radius, effort)
+
+    @property
+    def decomposition(self) -> float:
+        """Operations of an eigendecomposition of the scores' Gram matrix, about 10 times the cube of its size."""
+        return 10.0 * min(self.heads * self.n, self.context.shape[1]) ** 3

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from wordsway import memory
 from wordsway.maps.response import AutogradResponse, Ceiling, Functional, SearchHints, ValueAndGradient, positive_norm
+from wordsway.threads import suited
 
 if TYPE_CHECKING:
     from wordsway.maps.attention import Attention
@@ -67,7 +68,8 @@ class RowsResponse:
     def ceiling(self, radius: float, effort: str = "quick") -> Ceiling | None:
         from wordsway.maps.row_ceilings import rows_ceiling
 
-        return rows_ceiling(self, radius, effort)
+        with suited(20.0 * self.context.shape[1] ** 3):  # singular values of the weights
+            return rows_ceiling(self, radius, effort)
 
     def _at(self, delta: Tensor) -> Tensor:
         """Features of the perturbed contexts, (..., n, p)."""

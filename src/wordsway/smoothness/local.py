@@ -12,10 +12,13 @@ from torch import Tensor
 
 from wordsway.checks import as_context, as_contexts, check_size
 from wordsway.errors import InputError
+from wordsway.maps import Attention
 from wordsway.memory import ResourceUsage
 from wordsway.records import Record
+from wordsway.smoothness.heads import plain_attention
 from wordsway.smoothness.jacobian import Jacobian, jacobian_of
 from wordsway.smoothness.lanczos import Triplets, top_triplets
+from wordsway.threads import suited
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -128,8 +131,11 @@ def local_lipschitz_many(
     if check_size(products, "products") < 2:
         raise InputError(f"products must be at least 2, with the Jacobian and with its transpose, got {products}")
     with ResourceUsage() as usage, torch.no_grad():
-        operator = jacobian_of(layer, contexts, store)
-        triplets = top_triplets(operator, tolerance, products, seed)
+        attention = plain_attention(layer)
+        # Nothing is known about the cost of other layers, so they keep the threads they have.
+        with suited(attention.operations(contexts) if isinstance(attention, Attention) else None):
+            operator = jacobian_of(layer, contexts, store)
+            triplets = top_triplets(operator, tolerance, products, seed)
     usage.seconds /= len(contexts)
     return [_record(triplets, number, operator, usage) for number in range(len(contexts))]
 
