@@ -130,6 +130,49 @@ def test_nearly_repeated_samples_keep_their_digits_or_count_as_one(apart: float)
         _agrees(model, models(rows, labels, _normal(30, seed=4), 1.0, rank=1e-13))
 
 
+def test_samples_with_small_features_are_fitted_like_all_others() -> None:
+    model = Interpolator([[1e-8, 0.0], [0.0, 1.0]], [1, -1])
+    assert not model.singular
+    assert model.interpolates
+    np.testing.assert_allclose(model.theta, [1e8, -1.0], rtol=1e-9)
+
+
+@quietly
+@given(count=st.integers(2, 8), width=st.integers(8, 20), repeated=st.booleans(), seed=SEEDS)
+def test_rows_of_unequal_norms(count: int, width: int, repeated: bool, seed: int) -> None:
+    """Row i scaled by c scales the weight of sample i in theta*: theta* = Phi^+ y of rows and labels over c."""
+    source = np.random.default_rng(seed)
+    rows, scales, labels = source.standard_normal((count, width)), 10.0 ** source.uniform(-8, 0, count), signs(count)
+    if repeated:
+        rows, labels = np.vstack([rows, rows[0]]), np.append(labels, labels[0])
+        scales = np.append(scales, scales[0])
+    model = Interpolator(rows * scales[:, None], labels)
+    exact = np.linalg.pinv(rows, rcond=1e-10) @ (labels / scales)
+    assert model.singular == repeated
+    assert model.interpolates
+    np.testing.assert_allclose(model.theta, exact, rtol=1e-6, atol=1e-6 * np.abs(exact).max())
+    own = source.standard_normal(count + repeated) @ rows
+    with pytest.raises(NumericalError, match="the alignment is undefined"):
+        model.alignment(own)
+
+
+@pytest.mark.parametrize("apart", [1e-3, 1e-6, 1e-9, 1e-11])
+def test_the_alignment_is_right_or_refused(apart: float) -> None:
+    """A sample along the difference of two that are nearly the same is in their span, which rounding may hide."""
+    rows = _normal(8, 30, seed=1)
+    rows[-1] = rows[0] + apart * _normal(30, seed=2)
+    model, span = Interpolator(rows, signs(8)), np.vstack([rows[:-1], _normal(30, seed=2)])
+    with pytest.raises(NumericalError, match="the alignment is undefined"):
+        model.alignment(rows[-1] - rows[0])
+    own = _normal(30, seed=3)
+    if model.singular:
+        with pytest.raises(NumericalError, match="too alike"):
+            model.alignment(own)
+    else:
+        rest = own - np.linalg.pinv(span) @ (span @ own)
+        _close(model.alignment(own), rest / (rest @ rest), tolerance=1e-7)
+
+
 @quietly
 @given(count=st.integers(2, 8), extra=st.integers(2, 12), seed=SEEDS, label=st.sampled_from([-1.0, 1.0]))
 def test_retraining_moves_predictions_by_the_alignment(count: int, extra: int, seed: int, label: float) -> None:

@@ -21,6 +21,7 @@ from wordsway.generalization.kernel import Gram, KernelSolver
 from wordsway.maps import FeatureMap
 
 _IN_SPAN = 1e-7  # |P' phi| / |phi| below which a sample adds no new direction
+_ORTHOGONAL = 1e-13  # |<P' phi, phi_i>| / |phi_i| |phi| up to which P' phi is orthogonal to sample i
 _FITTED = 1e-6  # largest error on a label of a model that interpolates
 _REFINEMENTS = 5  # at most; solutions by K lose digits twice as fast as Phi does, so that they are improved
 
@@ -217,11 +218,14 @@ class Interpolator:
     def alignment(self, features: Any) -> Tensor:
         """Return the vector a (p,) with <a, phi(X')> = F(X, X'), the feature alignment (23): P' phi / |P' phi|^2."""
         phi = self._vector(features)
-        rest = self.project(phi)
-        if float(rest.norm()) <= _IN_SPAN * float(phi.norm()):
+        rest, size = self.project(phi), float(phi.norm())
+        overlap = self.apply(rest).abs() / self.kernel.diagonal().clamp_min(torch.finfo(torch.float64).tiny).sqrt()
+        least = 10 * _IN_SPAN if self.singular else _IN_SPAN  # a singular K hides directions of about 1e-7
+        if float(rest.norm()) <= least * size or float(overlap.max()) > _ORTHOGONAL * size:
             raise NumericalError(
-                "the alignment is undefined: the sample's features are a combination of the training samples' "
-                f"(N={self.features.shape[0]}, p={self.features.shape[1]}): use fewer samples or more features"
+                "the alignment is undefined: the sample's features are a combination of the training samples', or some "
+                f"of these are too alike (N={self.features.shape[0]}, p={self.features.shape[1]}): use fewer samples "
+                "or more features"
             )
         return _over_square(rest)
 

@@ -34,10 +34,12 @@ class Gram:
 class KernelSolver:
     """Solve K alpha = y for the kernel K (N, N) of N samples with p features.
 
+    K is scaled to a unit diagonal before it is factored, so that samples with small features count like all others.
+
     Attributes
     ----------
     singular : bool
-        Whether an eigenvalue of K is at most 10 (N + sqrt(p)) eps times the largest one: it may be rounding.
+        Whether an eigenvalue of the scaled K is at most 10 (N + sqrt(p)) eps times the largest one: it may be rounding.
         Solutions are then those of the pseudo-inverse, with these eigenvalues cut off.
 
     Notes
@@ -49,19 +51,24 @@ class KernelSolver:
     def __init__(self, kernel: Tensor, width: int) -> None:
         self.kernel = kernel
         matrix, cut = kernel.numpy(), _ROUNDING * (len(kernel) + math.sqrt(width))
-        self._factor = _cholesky(matrix, cut)
+        roots = np.sqrt(matrix.diagonal())
+        self._scale = np.where(roots > 0, roots, 1.0)
+        scaled = matrix / self._scale / self._scale[:, None]
+        self._factor = _cholesky(scaled, cut)
         self.singular = False
         if self._factor is None:
-            values, vectors = linalg.eigh(matrix, check_finite=False)
+            values, vectors = linalg.eigh(scaled, check_finite=False)
             kept = values > cut * max(values[-1], 0.0)
             self.singular = not kept.all()
-            self._inverse = (vectors[:, kept] / np.sqrt(values[kept])).T  # rank N; K^+ is its transpose times itself
+            root = self._scale[:, None] * vectors[:, kept] * np.sqrt(values[kept])  # N rank, K = root root^T
+            self._inverse = linalg.pinv(root, check_finite=False) if kept.any() else root.T
 
     def solve(self, right: Tensor) -> Tensor:
         """Return K^-1 times a vector (N,), or K^+ times it where K is singular."""
         if self._factor is None:
             return torch.from_numpy(self._inverse.T @ (self._inverse @ right.numpy()))
-        return torch.from_numpy(linalg.cho_solve(self._factor, right.numpy(), check_finite=False))
+        solution = linalg.cho_solve(self._factor, right.numpy() / self._scale, check_finite=False)
+        return torch.from_numpy(solution / self._scale)
 
     def interpolate(self, labels: Tensor) -> Tensor:
         """Return alpha (N,) with K alpha = y, refined once; raise where K is singular."""
