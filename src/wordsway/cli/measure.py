@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from wordsway.maps.catalogue import MapOptions, NamedMap
+
 DRAWN = ("gaussian", "imdb")
 CEILINGS = ("simple", "quick", "tight", "none")
 DTYPES = ("float64", "float32")
@@ -72,56 +74,66 @@ def measure(
     if position is not None:
         check_word(contexts.n, position)
     reach = check_radius(radius, contexts.d)
+
+    def trial(number: int) -> list[dict[str, Any]]:
+        return _trial(named, options, contexts, position, reach, None if bound == "none" else bound, number)
+
+    results = each_trial(trial, trials, seed)
     if (count := contexts.count) is not None and trials > count:
         note = f"{data} holds {count} of them, so they are used again, with new weights"
         print(f"wordsway: {trials} trials need more contexts than there are: {note}", file=sys.stderr)
 
-    def trial(number: int) -> list[dict[str, Any]]:
-        """Draw the weights, search and bound; drawing or reading the context does not count in the seconds."""
-        from wordsway.memory import ResourceUsage
-        from wordsway.sensitivity import response_sensitivity, sensitivity_profile
-
-        context = contexts.at(number)
-        work: dict[str, Any] = {"ceiling": None if bound == "none" else bound, "seed": number}
-        with ResourceUsage() as usage:
-            if position is None:
-                phi = named.build(contexts.n, contexts.d, options, number, contexts.dtype)
-                profile = sensitivity_profile(phi, context, radius=reach, progress=sys.stderr.isatty(), **work)
-                found = [profile.at(place) for place in range(contexts.n)]
-            else:
-                response = named.respond(context, position, options, number)
-                found = [response_sensitivity(response, position, reach, **work)]
-        return [
-            {
-                "map": named.name,
-                "n": contexts.n,
-                "d": contexts.d,
-                "word": sensitivity.word,
-                "seed": number,
-                "sensitivity": sensitivity.value,
-                "ceiling": sensitivity.ceiling,
-                "seconds": round(usage.seconds, 6),
-                "peak_mb": round(usage.peak_mb, 3),
-                "dtype": sensitivity.cost.dtype,
-                "status": sensitivity.status,
-                "radius": sensitivity.radius,
-                "data": data,
-                "ceiling_kind": sensitivity.ceiling_kind,
-                "failure": sensitivity.failure,
-                **options.given(),
-                **({} if contexts.count is None else {"context": number % contexts.count}),
-            }
-            for sensitivity in found
-        ]
-
     given = "".join(f" {name}={value}" for name, value in options.given().items())
     moved = "all words" if position is None else f"word {position}"
     title = f"{named.name}{given}, n={contexts.n} d={contexts.d}, {data}, {moved}, radius {reach:.4g}"
-    deliver(
-        each_trial(trial, trials, seed),
-        as_json,
-        lambda rows: print_trials(title, rows, every_word=position is None),
-    )
+    deliver(results, as_json, lambda rows: print_trials(title, rows, every_word=position is None))
+
+
+def _trial(
+    named: NamedMap,
+    options: MapOptions,
+    contexts: Contexts,
+    position: int | None,
+    radius: float,
+    ceiling: str | None,
+    seed: int,
+) -> list[dict[str, Any]]:
+    """Draw the weights, search and bound; drawing or reading the context does not count in the seconds."""
+    from wordsway.memory import ResourceUsage
+    from wordsway.sensitivity import response_sensitivity, sensitivity_profile
+
+    context, n, d = contexts.at(seed), contexts.n, contexts.d
+    with ResourceUsage() as usage:
+        if position is None:
+            phi, shown = named.build(n, d, options, seed, contexts.dtype), sys.stderr.isatty()
+            profile = sensitivity_profile(phi, context, radius=radius, ceiling=ceiling, seed=seed, progress=shown)
+            results = [profile.at(place) for place in range(n)]
+        else:
+            response = named.respond(context, position, options, seed)
+            results = [response_sensitivity(response, position, radius, ceiling=ceiling, seed=seed)]
+    which = {} if contexts.count is None else {"context": seed % contexts.count}
+    return [
+        {
+            "map": named.name,
+            "n": n,
+            "d": d,
+            "word": result.word,
+            "seed": seed,
+            "sensitivity": result.value,
+            "ceiling": result.ceiling,
+            "seconds": round(usage.seconds, 6),
+            "peak_mb": round(usage.peak_mb, 3),
+            "dtype": result.cost.dtype,
+            "status": result.status,
+            "radius": result.radius,
+            "data": contexts.data,
+            "ceiling_kind": result.ceiling_kind,
+            "failure": result.failure,
+            **options.given(),
+            **which,
+        }
+        for result in results
+    ]
 
 
 class Contexts:

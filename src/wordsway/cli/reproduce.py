@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,7 @@ from wordsway.cli.running import print_json
 
 if TYPE_CHECKING:
     from wordsway.experiments.executors import Backend
+    from wordsway.experiments.experiment import Experiment, RunConfig
 
 Scale = Annotated[str, typer.Option(metavar="quick|paper", help="a small grid in minutes, or the paper's")]
 Model = Annotated[
@@ -66,17 +68,10 @@ def reproduce(
         print(f"{', '.join(without)}: no model is part of it, --model changes nothing there", file=sys.stderr)
     backend: Backend = executors.local(workers)
     folder = check_folder(out, make=False)
+    if dry_run:
+        _dry_run(chosen, config, folder / STORE, backend.workers, as_json)
+        return
     with ExitStack() as stack:
-        if dry_run:
-            path = folder / STORE
-            known = path.exists() and path.stat().st_size > 0
-            stored = stack.enter_context(Store(path, readonly=True)) if known else None
-            plan = make_plan(chosen, config, stored)
-            if as_json:
-                print_json(report.plan_rows(plan))
-            else:
-                report.print_plan(plan, backend.workers)
-            return
         stack.enter_context(style())  # raises now if matplotlib is missing
         if dask is not None:
             backend = stack.enter_context(executors.dask(dask))
@@ -96,6 +91,21 @@ def reproduce(
     if trouble := report.trouble(results, summary):
         print("wordsway:", trouble, file=sys.stderr)
         raise typer.Exit(1)
+
+
+def _dry_run(chosen: list[Experiment], config: RunConfig, path: Path, workers: int, as_json: bool) -> None:
+    """Print the plan of a run; the store is only read."""
+    from wordsway.experiments.runner import make_plan
+    from wordsway.experiments.store import Store
+    from wordsway.report.experiments import plan_rows, print_plan
+
+    known = path.exists() and path.stat().st_size > 0
+    with Store(path, readonly=True) if known else nullcontext() as store:
+        plan = make_plan(chosen, config, store)
+    if as_json:
+        print_json(plan_rows(plan))
+    else:
+        print_plan(plan, workers)
 
 
 def figures(as_json: Json = False) -> None:
