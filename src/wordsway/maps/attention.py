@@ -42,22 +42,22 @@ class Attention:
     causal : bool
         Whether word j sees only the words k <= j.
     score : {"softmax", "relu", "sigmoid", "linear"} or Score
-        See `wordsway.maps.Score`, also for a rule of your own.
+        See `wordsway.maps.Score`, also for custom scores.
     output : array (p, heads * v) or None
         Projection of the concatenated heads; None leaves them side by side.
     query_bias, key_bias, value_bias, output_bias : array or None
-        Added to what each projection gives.
+        Added to the output of each projection.
     key_heads : int or None
-        Number of heads that keys and values have, a divisor of `heads`: each serves as many queries' heads in a row.
-        None is as many as `heads`.
+        Number of heads that keys and values have, a divisor of `heads`: each is shared by consecutive query heads.
+        Default: `heads`.
     rotary : Rotary or None
-        Positions that turn queries and keys.
+        Rotary positions of queries and keys.
 
     Notes
     -----
     A call costs O(n^2 d + n d^2) and O(heads n^2) memory; one evaluation of the response along a word, with its
-    gradient, O(n d + d^2). Biases, shared keys and rotary positions are for layers of real models: their response
-    along a word is that of any callable.
+    gradient, O(n d + d^2). Biases, shared keys and rotary positions occur in layers of trained models: their response
+    along a word is evaluated by autograd, as for any callable.
     """
 
     batched = True
@@ -108,13 +108,13 @@ class Attention:
         self.d = next((w.shape[1] for w in given.values()), None)
         for name, weight in given.items():
             if weight.shape[0] % (count := self._heads_of(name)):
-                said = f"{'heads' if count == self.heads else 'key_heads'}={count}"
-                raise InputError(f"the rows of {name} must be a multiple of {said}, got {weight.shape[0]}")
+                name_of_count = f"{'heads' if count == self.heads else 'key_heads'}={count}"
+                raise InputError(f"the rows of {name} must be a multiple of {name_of_count}, got {weight.shape[0]}")
         if self.d is not None:
             self._check_heads(self.d, {name: weight.shape[0] for name, weight in given.items()})
 
     def _check_heads(self, d: int, rows: dict[str, int]) -> None:
-        """Whether the projections agree on the size of a head."""
+        """Refuse projections that disagree on the size of a head."""
         query, key = rows.get("query", d), rows.get("key", d)
         if query * self.key_heads != key * self.heads:
             raise InputError(
@@ -143,12 +143,12 @@ class Attention:
             return joined if self.output_bias is None else joined + self.output_bias.to(joined)
 
     def mix(self, X: Tensor) -> Tensor:
-        """What each head mixes, before they are joined: (..., n, d) -> (..., H, n, v)."""
+        """Weighted means of the values of each head, before they are joined: (..., n, d) -> (..., H, n, v)."""
         queries, keys, values = self.project(X)  # ... H n q, ... H n q, ... H n v
         return self.score.weights(self.scores(queries, keys), self.visible(X)) @ values
 
     def pattern(self, X: Tensor) -> Tensor:
-        """How much each word (row) looks at each other (column), by head: (..., n, d) -> (..., H, n, n)."""
+        """Attention weights of each word (row) on each other (column), by head: (..., n, d) -> (..., H, n, n)."""
         self.check(X)
         queries, keys, _ = self.project(X)
         return self.score.weights(self.scores(queries, keys), self.visible(X))
@@ -179,7 +179,7 @@ class Attention:
         return StackedResponse([RowsResponse(self, X, (w,)) for w in word])
 
     def check(self, X: Tensor) -> None:
-        """Whether contexts of this shape can be read, and their scores held."""
+        """Refuse contexts of another shape, or whose scores do not fit into memory."""
         self.check_width(X)
         n = X.shape[-2]
         batch = math.prod(X.shape[:-2])
@@ -192,7 +192,7 @@ class Attention:
         return math.prod(X.shape[:-2]) * (4.0 * n * n * d + 6.0 * n * d * d)
 
     def check_width(self, X: Tensor) -> None:
-        """Whether these are contexts, with words of the right dimension."""
+        """Refuse what is not a context with words of the right dimension."""
         check_readable(X)
         d = X.shape[-1]
         if self.d is None:
@@ -279,9 +279,9 @@ class RandomAttention:
         Dimension of a word.
     score : {"softmax", "relu", "sigmoid", "linear"} or Score
     seed : int
-        Seed of W, which is drawn in float64 from an own generator.
+        Seed of W, which is drawn in float64 from a separate generator.
     weight : array (d, d), optional
-        W itself, instead of drawing it.
+        W itself, default: drawn from the seed.
     """
 
     batched = True

@@ -1,4 +1,4 @@
-"""The maps by name: one table of what each is, which options it takes and how it is built."""
+"""The maps by name: one table of their definitions, options and builders."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEFAULT_ACTIVATION = "relu"
 
 @dataclass(frozen=True)
 class MapOptions:
-    """What some maps can be told; None leaves the choice to the map.
+    """Options of maps; None is the default of the map.
 
     Attributes
     ----------
@@ -54,12 +54,12 @@ OneWord: TypeAlias = Callable[[Tensor, int, MapOptions, int], Response]  # X, wo
 
 @dataclass(frozen=True)
 class NamedMap:
-    """A map that can be asked for by name.
+    """A map with a name.
 
     Attributes
     ----------
     name, description, formula, weights : str
-        What it is called and what it is, each in plain text. X is a context (n x d), phi the activation, k the width, L
+        Its name and definition, in plain text. X is a context (n x d), phi the activation, k the width, L
         the depth.
     source : str
         Where it comes from.
@@ -82,21 +82,21 @@ class NamedMap:
 
     def resolve(self, n: int, d: int, options: MapOptions | None = None) -> MapOptions:
         """Check options and fill in the defaults: depth 2, activation relu, width n d (of qkv: d)."""
-        asked = options or MapOptions()
-        for name in asked.given():
+        requested = options or MapOptions()
+        for name in requested.given():
             if name not in self.options:
                 takes = ", ".join(self.options) or "none"
                 raise InputError(f"{name} is not an option of {self.name} (it takes {takes}): leave it out")
         chosen = MapOptions()
         if "depth" in self.options:
-            chosen = replace(chosen, depth=_size(asked.depth, "depth", DEFAULT_DEPTH))
+            chosen = replace(chosen, depth=_size(requested.depth, "depth", DEFAULT_DEPTH))
         if "width" in self.options:
             default = n * d if "activation" in self.options else d
-            chosen = replace(chosen, width=_size(asked.width, "width", default))
+            chosen = replace(chosen, width=_size(requested.width, "width", default))
         if "activation" in self.options:
-            phi = activation(DEFAULT_ACTIVATION if asked.activation is None else asked.activation)
+            phi = activation(DEFAULT_ACTIVATION if requested.activation is None else requested.activation)
             if "depth" in self.options:
-                phi.he_scale()  # deep layers need it: complain now where there is none
+                phi.he_scale()  # deep layers need it: raise now where there is none
             chosen = replace(chosen, activation=phi.name)
         _require_features(chosen)
         return chosen
@@ -114,7 +114,7 @@ class NamedMap:
         return self.builder(rows, columns, self.resolve(rows, columns, options), seed, dtype)
 
     def respond(self, X: Tensor, word: int, options: MapOptions | None = None, seed: int = 0) -> Response:
-        """The response at one context along one word, drawing only what these need where the map can.
+        """The response at one context along one word, drawing only the weights that these need where the map can.
 
         The weights have the law of those of `build`, but where the map has a cheap form they are not the same numbers:
         use `build` to compare words or contexts.
@@ -127,7 +127,7 @@ class NamedMap:
 
 
 def map_named(name: str) -> NamedMap:
-    """The map of that name; the error for another one lists those there are."""
+    """Return the map of that name; the error for an unknown name lists all maps."""
     if name not in MAPS:
         raise InputError(f"unknown map {name!r}{nearest(name, MAPS)}: known are {', '.join(MAPS)}")
     return MAPS[name]

@@ -38,7 +38,7 @@ Array = npt.NDArray[np.float64]
 
 _SLACK = 1 + 1e-9  # covers the rounding of the eigenvalues and sums below
 _GRID = 65  # samples of t on which the multipliers are fitted
-# (smoothing relative to the bound, iterations) of the fits, one after another
+# (smoothing relative to the bound, iterations) of successive fits
 _QUICK = ((1e-2, 15), (2e-3, 15))
 _AGAIN = ((2e-3, 4),)  # for the other words, from the first word's multipliers
 _TIGHT = ((1e-2, 30), (3e-3, 40), (1e-3, 60), (2e-4, 100))
@@ -46,7 +46,7 @@ _TIGHT = ((1e-2, 30), (3e-3, 40), (1e-3, 60), (2e-4, 100))
 
 @dataclass(frozen=True)
 class RowBounds:
-    """The rows of one word, all heads in one list: what `row(t, s)` is made of, in units of |phi(X)|."""
+    """The rows of one word, all heads in one list: the terms of `row(t, s)`, in units of |phi(X)|."""
 
     share: SoftmaxShare | RatioShare  # w(t), arrays of N rows
     before: Array  # N, w0
@@ -82,8 +82,8 @@ class Multipliers:
 def attention_ceiling(response: OneWordResponse, radius: float, effort: str = "quick") -> Ceiling:
     """Bounds for every word of the response.
 
-    Cost: simple O(n d) a word after the set-up; quick one eigenproblem of size min(n H, d) a step, some thirty steps
-    for the first word and four for each other; tight about two hundred steps of size min(2 n H, d) a word.
+    Cost: simple O(n d) per word after the set-up; quick one eigenproblem of size min(n H, d) per step, about thirty
+    steps for the first word and four for each other; tight about two hundred steps of size min(2 n H, d) per word.
     """
     check_ball(radius, effort, response.shape[-1])
     t_rows = response.pull_heads("key", response.queries / response.size).astype(np.float64)
@@ -92,15 +92,15 @@ def attention_ceiling(response: OneWordResponse, radius: float, effort: str = "q
     squares = []
     for slot in range(len(response.words)):
         rows = _row_bounds(response, slot, radius, t_rows, full=effort == "tight")
-        found = [rows.own + float(_row_maxima(rows, none).sum())]
+        bounds = [rows.own + float(_row_maxima(rows, none).sum())]
         if effort != "simple":
             fitted, square = _improved(rows, shared, _QUICK if slot == 0 else _AGAIN, full=False)
-            found.append(square)
+            bounds.append(square)
             shared = _fill(fitted, response) if slot == 0 else shared
         if effort == "tight":
-            found.append(_improved(rows, fitted, _TIGHT, full=True)[1])
-        squares.append(min(found) * _SLACK)
-    value = torch.tensor(squares, dtype=torch.float64, device=response.like.device).sqrt()
+            bounds.append(_improved(rows, fitted, _TIGHT, full=True)[1])
+        squares.append(min(bounds) * _SLACK)
+    value = torch.tensor(squares, dtype=torch.float64, device=response.context.device).sqrt()
     kind = "convex rows" if effort == "simple" else f"dual certificate ({effort})"
     return Ceiling(value.reshape(response.batch), kind)
 
@@ -108,7 +108,7 @@ def attention_ceiling(response: OneWordResponse, radius: float, effort: str = "q
 def _improved(
     rows: RowBounds, start: Multipliers, stages: tuple[tuple[float, int], ...], full: bool
 ) -> tuple[Multipliers, float]:
-    """Fitted multipliers and the bound that they give; none where the numbers are too large to fit any."""
+    """Fitted multipliers and their bound; infinity where the numbers are too large to fit any."""
     try:
         fitted = _fit(rows, start, stages, full)
         return fitted, rows.own + float(_row_maxima(rows, fitted).sum()) + _ball(rows, fitted)
@@ -117,7 +117,7 @@ def _improved(
 
 
 def _fill(fitted: Multipliers, response: OneWordResponse) -> Multipliers:
-    """Multipliers fitted to the first word, made fit for the others: its own row, which they need, gets the median."""
+    """Multipliers fitted to the first word, adapted to the others: its own row, which they need, gets the median."""
     mu = fitted.mu.reshape(response.heads, -1).copy()  # H n
     mu[:, int(response.words[0])] = np.median(mu, axis=1)
     return replace(fitted, mu=mu.ravel())
@@ -304,8 +304,8 @@ def _best_lam(levels: Array, squares: Array, radius: float, eps: float) -> float
         gap = floor + math.exp(x) - levels
         first = radius**2 - float((squares / gap**2).sum() + eps * (1 / gap).sum())
         second = 2 * float((squares / gap**3).sum()) + eps * float((1 / gap**2).sum())
-        step_slope, bend = first * math.exp(x), second * math.exp(2 * x) + first * math.exp(x)
-        step = -step_slope / bend if bend > 0 else -math.copysign(1.0, step_slope)
+        descent, bend = first * math.exp(x), second * math.exp(2 * x) + first * math.exp(x)
+        step = -descent / bend if bend > 0 else -math.copysign(1.0, descent)
         step = min(max(step, -2.0), 2.0)
         x = max(x + step, low)
         if abs(step) < 1e-9 or (x == low and step <= 0):

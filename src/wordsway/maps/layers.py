@@ -23,8 +23,8 @@ from wordsway.maps.response import (
     relative,
 )
 
-_MANY = 1024  # features from which on one start is enough
-_BATCH = 2**25  # numbers in the features of a batch, when only values are asked
+_MANY = 1024  # features from which on one start is used
+_BATCH = 2**25  # numbers in the features of a batch, when only values are computed: 256 MB in float64
 
 
 class LayeredResponse:
@@ -41,7 +41,7 @@ class LayeredResponse:
 
     Notes
     -----
-    A value asks one question of every layer, its gradient one more of every transpose. Questions are differences from
+    A value takes one product with every layer, its gradient one more with every transpose. Inputs are differences from
     the features of X itself, so that small moves keep their digits.
     """
 
@@ -59,7 +59,6 @@ class LayeredResponse:
         d = blocks[0].shape[1]
         self.shape: tuple[int, ...] = (len(blocks), d) if together else (d,)
         self.batch: tuple[int, ...] = ()
-        self.like = start.new_empty(0)
         self.starts = [start.unsqueeze(-1)]  # k 1, pre-activations of X by layer
         for layer in self.deeper:
             self.starts.append(layer @ phi(self.starts[-1]))
@@ -68,12 +67,12 @@ class LayeredResponse:
 
     @property
     def hints(self) -> SearchHints:
-        # Each start adds its own inputs to every layer's memory. With many features the landscape is gentle, and one
-        # start is enough; with few it is rugged, and cheap.
+        # Each start adds its own inputs to every layer's memory. With many features the objective has few local
+        # maxima, and one start is enough; with few features it has many, and is cheap.
         expensive = len(self.base) > _MANY
         return SearchHints(
-            self.like.dtype,
-            self.like.device,
+            self.base.dtype,
+            self.base.device,
             random_starts=1 if expensive else 10,
             work=4.0 * len(self.base) * (self.blocks[0].shape[1] + len(self.base) * len(self.deeper)),
             nonsmooth=not expensive and self.phi.nonsmooth,
@@ -85,9 +84,9 @@ class LayeredResponse:
     def _forward(self, delta: Tensor) -> tuple[list[Tensor], Tensor]:
         """Pre-activations by layer and the change of the features, all (k, B)."""
         check_moves(delta, self.shape)
-        moves = delta.to(self.like).reshape(-1, len(self.blocks), self.shape[-1])  # B m d
+        moves = delta.to(self.base).reshape(-1, len(self.blocks), self.shape[-1])  # B m d
         needed = 4 * len(self.starts) * self.starts[0].numel() * moves.shape[0] * moves.element_size()
-        memory.require(needed, "the features of a batch of perturbations", "ask fewer perturbations at once")
+        memory.require(needed, "the features of a batch of perturbations", "evaluate fewer perturbations at once")
         shift = self.blocks[0] @ moves[:, 0].mT
         for slot, block in enumerate(self.blocks[1:], 1):
             shift = shift + block @ moves[:, slot].mT
@@ -154,9 +153,9 @@ class LayeredResponse:
         return functional
 
     def stored(self) -> LayeredResponse:
-        """The same response with the words' columns of V_1 revealed in full and kept: k d numbers a word.
+        """The same response with the words' columns of V_1 drawn in full and stored: k d numbers per word.
 
-        Worth it for many questions, or where V_1 was asked much before: a question is then one product.
+        Faster for many evaluations, or after many products with V_1: an evaluation is then one dense product.
         """
         blocks: list[GaussianMatrix] = [DenseGaussian.of(block.dense()) for block in self.blocks]
         together = len(self.shape) == 2
@@ -173,4 +172,4 @@ class LayeredResponse:
         reach = radius * sum(bound.value for bound in first) * math.prod(bound.value for bound in later)
         value = reach * self.phi.lipschitz ** len(self.starts) / self.norm
         failure = sum(bound.failure for bound in first + later)
-        return Ceiling(torch.tensor(value, dtype=torch.float64).to(self.like), "Lipschitz constants and norms", failure)
+        return Ceiling(torch.tensor(value, dtype=torch.float64).to(self.base), "Lipschitz constants and norms", failure)

@@ -1,15 +1,15 @@
 """The one-word response of attention in closed form: O(n d) for a value with its gradient, no n x d intermediate.
 
-For the word i that moves by Delta, write w_j for the weight that row j gives to it (w0_j before), p_j for row j of
-phi(X), U_i for the value of the word, D for the value of Delta, and c_j for what row j mixes without the word. Then
+For the word i that moves by Delta, let w_j be the weight of row j on it (w0_j before), p_j row j of
+phi(X), U_i the value of the word, D the value of Delta, and c_j the mean of row j without the word. Then
 p_j = (1 - w0_j) c_j + w0_j U_i, and row j != i changes by
 
     (w_j - w0_j) f_j + w_j D,   f_j = U_i - c_j = (U_i - p_j) / (1 - w0_j),
 
 so the squared change needs only |f_j|, the products f_j . D (that is, P D), and the moved score t_j = q_j . key(Delta).
-Row i is recomputed as it is. Everything linear in Delta is read by one product with one matrix that all words share,
-and everything pulled back to Delta by its transpose. The work between is on small arrays, where NumPy's calls cost a
-fraction of torch's.
+Row i is recomputed in full. Everything linear in Delta is computed by one product with a matrix that all words share,
+and gradients by a product with its transpose. The steps in between are on small arrays, where a call of NumPy costs a
+fraction of a call of torch.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ _NAMES = ("value", "key", "query")
 
 
 def product(left: Array, right: Array) -> Array:
-    """left @ right by torch, so that one setting (torch.set_num_threads) rules all threads."""
+    """left @ right by torch, so that torch.set_num_threads applies to all products."""
     return np.asarray(torch.matmul(torch.from_numpy(left), torch.from_numpy(right)).numpy())
 
 
 @dataclass(frozen=True)
 class Captured:
-    """Rows that gave a moving word more than half of their weight: dividing by 1 - w0 would cancel, so f is explicit.
+    """Rows with more than half of their weight on a moving word: 1 - w0 loses digits there, so f is stored.
 
-    A row has at most one such key, so there are at most n of them a head, whatever the number of words.
+    A row has at most one such key, so there are at most n of them per head, whatever the number of words.
     """
 
     head: Index  # c
@@ -64,16 +64,16 @@ class Captured:
 
     @property
     def place(self) -> tuple[Index, Index, Index]:
-        """Where the rows stand in an array (W, H, n)."""
+        """Index of the rows in an array (W, H, n)."""
         return self.slot, self.head, self.row
 
 
 @dataclass(frozen=True)
 class Move:
-    """One batch of Deltas: what every question about it starts from."""
+    """One batch of Deltas: the quantities that values, gradients and functionals share."""
 
     value: Array  # B W H v, value of Delta
-    key: Array  # B W H q, key of Delta (of no use with one head)
+    key: Array  # B W H q, key of Delta (unused with one head)
     query: Array  # B W H q, query of the moved word; with one head, half the gradient of its score of itself
     t: Array  # B W H n, shift of the scores that the other rows give the word
     w: Array  # B W H n, their new weights
@@ -84,7 +84,7 @@ class Move:
 
 
 class OneWordResponse:
-    """Response of attention with a normalised score and no output, along words that move each on its own.
+    """Response of attention with a normalised score and no output, along words that move one at a time.
 
     Cost: O(n^2 d + n d^2) once, shared by all words; O(H n d + d^2) for each Delta with its gradient, in four products.
     Computed on the CPU, in the dtype of the context.
@@ -94,7 +94,6 @@ class OneWordResponse:
         words = (word,) if isinstance(word, int) else tuple(word)
         self.attention = attention
         self.shape, self.batch = layout(X.shape[1], word, together=False)
-        self.like = X.new_empty(0)
         self.context = X
         self.words = np.array(words)
         X = X.detach().cpu()
@@ -115,25 +114,25 @@ class OneWordResponse:
     def hints(self) -> SearchHints:
         relu = self.attention.score.name == "relu"
         return SearchHints(
-            self.like.dtype,
-            self.like.device,
+            self.context.dtype,
+            self.context.device,
             starts=self._starts,
             nearby=self._nearby if relu else None,
-            random_starts=min(max(10, 1000 // self.n), 48),  # short contexts are rugged, and cheap
+            random_starts=min(max(10, 1000 // self.n), 48),  # short contexts have many local maxima, and are cheap
             work=4.0 * self.reading.size * len(self.words),
             nonsmooth=relu,
             inners=self.inners,
         )
 
     def _set_up_reading(self) -> None:
-        """The matrix that reads t, P D, the moved row's scores and the projections off Delta."""
+        """The matrix that maps Delta to t, P D, the scores of the moved row and the projections."""
         parts = [
             self.pull_heads("key", self.queries / self.size),
             self.pull_heads("value", self.mixed),
             self.pull_heads("query", self.keys / self.size),
         ]
         known = {name: weight for name in _NAMES if (weight := self.attention.weight(name)) is not None}
-        read = {name: weight.to(self.like.dtype).cpu().numpy() for name, weight in known.items()}
+        read = {name: weight.to(self.context.dtype).cpu().numpy() for name, weight in known.items()}
         self.form: Array | None = None
         if self.heads == 1:  # the moved word's score of itself is a quadratic form: one product for it and its gradient
             self.form = self._quadratic(read.pop("query", None), read.pop("key", None))
@@ -158,11 +157,11 @@ class OneWordResponse:
         return np.asarray(self.attention.pull(name, torch.from_numpy(alone)).flatten(0, 1).numpy())
 
     def _set_up_rows(self, scores: Array, weights: Array) -> None:
-        """Shares, |f|^2 and alpha = 1 / (1 - w0) for each (moving word, head, row), and the moved rows as they were."""
+        """Shares, |f|^2 and alpha = 1 / (1 - w0) for each (moving word, head, row), and the original moved rows."""
         count = len(self.words)
-        to_word = np.moveaxis(weights[..., self.words], -1, 0)  # W H n, weight that each row gives to the word
+        to_word = np.moveaxis(weights[..., self.words], -1, 0)  # W H n, weight of each row on the word
         seen = np.ones((count, self.n), bool) if self.visible is None else self.visible[:, self.words].T.copy()
-        seen[np.arange(count), self.words] = False  # the word's own row is treated apart
+        seen[np.arange(count), self.words] = False  # the row of the word itself is recomputed in full
         self.captured, rest = self._captured(scores, weights)
         self.share = self._share(scores, to_word, np.broadcast_to(seen[:, None], to_word.shape), rest)
         self.before = self.share.weight(np.zeros_like(to_word))  # W H n
@@ -186,10 +185,10 @@ class OneWordResponse:
     def _share(
         self, scores: Array, to_word: Array, seen: npt.NDArray[np.bool_], rest: Array
     ) -> SoftmaxShare | RatioShare:
-        """How the rows' weights answer; `rest` corrects the captured ones."""
+        """The weights of the rows as functions of the moved score; `rest` replaces the captured ones."""
         score, got = self.attention.score, self.captured
         if score.array_gain is None or score.array_derivative is None:
-            # log w0 from the scores: a weight that underflows to 0 can still be won back
+            # log w0 from the scores: a weight that underflows to 0 can still grow
             seen_scores = scores if self.visible is None else np.where(self.visible, scores, -np.inf)
             logs = scores - logsumexp(seen_scores, axis=-1, keepdims=True)
             odds = np.moveaxis(logs[..., self.words], -1, 0) - np.log1p(-np.where(to_word > 0.5, 0.5, to_word))
@@ -232,20 +231,20 @@ class OneWordResponse:
     def _lift(self, delta: Tensor) -> Array:
         """(..., *shape) -> (B, W, d)."""
         check_moves(delta, self.shape)
-        array = delta.detach().to("cpu", self.like.dtype).numpy()
+        array = delta.detach().to("cpu", self.context.dtype).numpy()
         return array.reshape(-1, len(self.words), self.context.shape[1])
 
     def _lower(self, value: Array, delta: Tensor) -> Tensor:
         """(B, W) -> (..., *batch)."""
         lead = delta.shape[: delta.ndim - len(self.shape)] + self.batch
-        return torch.from_numpy(np.ascontiguousarray(value)).reshape(lead).to(self.like.device)
+        return torch.from_numpy(np.ascontiguousarray(value)).reshape(lead).to(self.context.device)
 
     def _read(self, delta: Array) -> dict[str, Array]:
         """Everything linear in Delta, by name, each (B, W, H, size)."""
         read = product(delta.reshape(-1, delta.shape[-1]), self.reading.T)
         lead = (*delta.shape[:2], self.heads, -1)
-        found = {name: read[:, part].reshape(lead) for name, part in self._slices.items()}
-        return found | {name: delta.reshape(lead) for name in _NAMES if name not in found}
+        parts = {name: read[:, part].reshape(lead) for name, part in self._slices.items()}
+        return parts | {name: delta.reshape(lead) for name in _NAMES if name not in parts}
 
     def _move(self, delta: Array) -> Move:
         read = self._read(delta)
@@ -277,7 +276,7 @@ class OneWordResponse:
         return np.asarray(gains / gains.sum(-1, keepdims=True)), 1.0
 
     def _by_head(self, left: Array, right: Array) -> Array:
-        """(B, W, H, s) times (H, s, u): (B, W, H, u), one product a head."""
+        """(B, W, H, s) times (H, s, u): (B, W, H, u), one product per head."""
         if self.heads == 1:
             return product(left.reshape(-1, left.shape[-1]), right[0]).reshape(*left.shape[:-1], -1)
         first = np.moveaxis(left, 2, 0).reshape(self.heads, -1, left.shape[-1])
@@ -301,33 +300,33 @@ class OneWordResponse:
             return self._lower(size / self.norm, delta), None
         grad = self._pull_back(move, push + pull, step * w, (w * w).sum(-1, keepdims=True) * move.value, own)
         grad *= over(np.full_like(size, 1 / self.norm), size)[..., None]
-        return self._lower(size / self.norm, delta), torch.from_numpy(grad).reshape(delta.shape).to(self.like.device)
+        return self._lower(size / self.norm, delta), torch.from_numpy(grad).reshape(delta.shape).to(self.context.device)
 
     def inner(self, u: Tensor) -> Functional:
         part = self._functional(u)
 
         def functional(delta: Tensor) -> ValueAndGradient:
             value, grad = part(self._move(self._lift(delta)))
-            return self._lower(value, delta), torch.from_numpy(grad).reshape(delta.shape).to(self.like.device)
+            return self._lower(value, delta), torch.from_numpy(grad).reshape(delta.shape).to(self.context.device)
 
         return functional
 
     def inners(self, us: Sequence[Tensor]) -> Functional:
-        """Several functionals at once, values (m, ...) and gradients (m, ..., *shape): they share what Delta moves."""
+        """Several functionals at once, values (m, ...) and gradients (m, ..., *shape): they share the batch."""
         parts = [self._functional(u) for u in us]
 
         def functional(delta: Tensor) -> ValueAndGradient:
             move = self._move(self._lift(delta))
-            found = [part(move) for part in parts]
-            gradients = torch.from_numpy(np.stack([grad for _, grad in found]))
-            values = torch.stack([self._lower(value, delta) for value, _ in found])
-            return values, gradients.reshape(len(parts), *delta.shape).to(self.like.device)
+            pairs = [part(move) for part in parts]
+            gradients = torch.from_numpy(np.stack([grad for _, grad in pairs]))
+            values = torch.stack([self._lower(value, delta) for value, _ in pairs])
+            return values, gradients.reshape(len(parts), *delta.shape).to(self.context.device)
 
         return functional
 
     def _functional(self, u: Tensor) -> Callable[[Move], tuple[Array, Array]]:
-        """<u, phi(X^i(Delta))> (B, W) and its gradient (B, W, d), from what Delta moves."""
-        parts = self.attention.split(u.detach().to("cpu", self.like.dtype)).contiguous().numpy()  # H n v
+        """<u, phi(X^i(Delta))> (B, W) and its gradient (B, W, d), from a batch."""
+        parts = self.attention.split(u.detach().to("cpu", self.context.dtype)).contiguous().numpy()  # H n v
         base = (parts * self.mixed).sum()
         own_parts = np.moveaxis(parts[:, self.words], 1, 0)  # W H v
         level = (parts * self.mixed).sum(-1)[..., None]
@@ -384,7 +383,7 @@ class OneWordResponse:
         return grad.reshape(*lead, -1)
 
     def _own_derivative(self, move: Move) -> Array:
-        """Derivative of a weight of the moved row in its own score, before the row's mean is taken away."""
+        """Derivative of a weight of the moved row in its own score, before the mean of the row is subtracted."""
         score = self.attention.score
         if score.array_derivative is None:
             return move.own_weights
@@ -394,14 +393,14 @@ class OneWordResponse:
     def features(self, delta: Tensor) -> Tensor:
         lifted = self._lift(delta)
         needed = lifted.shape[0] * lifted.shape[1] * self.mixed.size * 3 * self.mixed.itemsize
-        memory.require(needed, "the features of a batch of perturbations", "ask fewer perturbations at once")
+        memory.require(needed, "the features of a batch of perturbations", "evaluate fewer perturbations at once")
         move = self._move(lifted)
         f = np.stack([self.f_rows(slot) for slot in range(len(self.words))])  # W H n v
         rows = (move.w - self.before)[..., None] * f + move.w[..., None] * move.value[..., None, :]  # B W H n v
         rows[self.at_word] = self._own_change(move)
         moved = self.attention.join(torch.from_numpy(rows + self.mixed))  # B W n p
         shape = delta.shape[: delta.ndim - len(self.shape)] + self.batch + moved.shape[2:]
-        return moved.reshape(shape).to(self.like.device)
+        return moved.reshape(shape).to(self.context.device)
 
     def f_rows(self, slot: int) -> Array:
         """The vectors f_j of one moving word, (H, n, v); 0 in rows that do not see it."""
@@ -414,21 +413,21 @@ class OneWordResponse:
     def _starts(self, source: np.random.Generator) -> Tensor:
         """Directions that move the scores of the other rows most, both signs: (2, *shape)."""
         maps = self.reading[self._slices["t"]]  # H n d
-        if min(maps.shape) > 2000:  # the decomposition would cost more than the search
-            return self.like.new_empty(0, *self.shape)
+        if min(maps.shape) > 2000:  # beyond this size the decomposition takes longer than the search
+            return self.context.new_empty(0, *self.shape)
         wide = len(maps) <= maps.shape[1]
         with suited(self.decomposition):
             top = np.linalg.eigh(maps @ maps.T if wide else maps.T @ maps)[1][:, -1]
-            direction = torch.from_numpy(maps.T @ top if wide else top).to(self.like.device)
+            direction = torch.from_numpy(maps.T @ top if wide else top).to(self.context.device)
         both = torch.stack([direction, -direction])
         return both.reshape(2, *[1] * len(self.batch), -1).expand(2, *self.shape)
 
     def _nearby(self, delta: Tensor) -> Tensor:
         """Points near the first few of `delta` where the moved row gives all its weight to itself; relu scores only.
 
-        That row jumps when all its scores but its own turn negative: a basin of its own, which smooth ascent misses.
+        That row jumps when all its scores but its own turn negative: a separate basin, which smooth ascent misses.
         Found by over-relaxed Polyak steps on the violated inequalities, until all of them hold or 100 steps are taken
-        (there may be no such point); so it is a place to start, nothing more.
+        (there may be no such point); the result is only a starting point.
         """
         point = self._lift(delta[:3])
         radius = np.linalg.norm(point, axis=-1, keepdims=True)
@@ -437,7 +436,7 @@ class OneWordResponse:
             own = move.own[self.at_word]  # B W H
             others = move.own if self.own_sees is None else np.where(self.own_sees, move.own, -np.inf)
             others[self.at_word] = -np.inf
-            going = (others.max((-2, -1)) >= 0) | (own <= 0).any(-1)  # B W: each point stops by itself
+            going = (others.max((-2, -1)) >= 0) | (own <= 0).any(-1)  # B W: each point stops separately
             if not going.any():
                 break
             excess = np.maximum(others + 0.05, 0)  # the others should be at most -0.05, its own at least 1
@@ -447,7 +446,7 @@ class OneWordResponse:
             length = np.where(going[..., None], 1.5 * over(loss, (grad * grad).sum(-1, keepdims=True)), 0)
             point = point - length.astype(point.dtype) * grad
             point = point * over(radius, np.linalg.norm(point, axis=-1, keepdims=True))
-        return torch.from_numpy(point).reshape(-1, *self.shape).to(self.like.device)
+        return torch.from_numpy(point).reshape(-1, *self.shape).to(self.context.device)
 
     def ceiling(self, radius: float, effort: str = "quick") -> Ceiling | None:
         from wordsway.maps.certificate import attention_ceiling

@@ -1,7 +1,7 @@
-"""Random features (1) and deep random features (6): layers of Gaussian weights that are asked, not stored.
+"""Random features (1) and deep random features (6): layers of Gaussian weights that are multiplied with, not stored.
 
-The maps here stay consistent over words and contexts: every question goes to the same weights, revealed as they are
-asked. `random_feature_response` is the cheap form for one context and one word, which draws only what these need.
+The maps here stay consistent over words and contexts: every product is with the same weights, drawn as they are
+needed. `random_feature_response` is the cheap form for one context and one word, which draws only their weights.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ class RandomFeatures:
     n, d : int
         Words in a context, and their dimension.
     k : int, optional
-        Number of features; n d if left out.
+        Number of features; default: n d.
     activation : str or Activation
         The function applied to each entry.
     seed : int
         Seed of V.
     weight : array (k, n d), optional
-        V itself, stored, instead of revealing a random one as it is asked.
+        V itself, default: random and drawn as it is multiplied with.
     dtype : torch.dtype
         Of V and of the features, when V is random.
 
     Notes
     -----
-    V is never stored: T products with it cost O((k + nd) T^2) time and O((k + nd) T) memory. Asking reveals, so a map
-    remembers its questions; the numbers of a run depend on their order, their law does not.
+    V is never stored: T products with it cost O((k + nd) T^2) time and O((k + nd) T) memory. A map stores the
+    inputs and outputs of its products; the numbers of a run depend on their order, their law does not.
     """
 
     batched = True
@@ -86,13 +86,13 @@ class DeepRandomFeatures:
     depth : int
         Number of layers L >= 1.
     k : int, optional
-        Width of every layer; n d if left out.
+        Width of every layer; default: n d.
     activation : str or Activation
         The function applied to each entry; (7) must have a solution for it.
     seed : int
         Seed of all weights.
     weights : sequence of arrays, optional
-        V_1 (k, n d), V_2 (k, k), ..., stored, instead of random ones revealed as they are asked.
+        V_1 (k, n d), V_2 (k, k), ..., default: random and drawn as they are multiplied with.
     dtype : torch.dtype
         Of the weights and features, when the weights are random.
 
@@ -128,7 +128,7 @@ class DeepRandomFeatures:
 
 
 class _Layers:
-    """Gaussian layers with an activation after each; what both maps are made of."""
+    """Gaussian layers with an activation after each; shared by both maps."""
 
     def __init__(
         self,
@@ -180,12 +180,12 @@ class _Layers:
 
 
 def _require(k: int, depth: int) -> None:
-    """Refuse what cannot fit: a search keeps some twenty questions and answers of length k for each layer."""
+    """Refuse what cannot fit: a search stores about twenty inputs and outputs of length k per layer."""
     memory.require(40 * 8 * k * depth, f"a search over {depth} layer(s) of k={k} features", "use a smaller k or depth")
 
 
 def _draw(inputs: int, k: int, depth: int, beta: float, seed: int, dtype: torch.dtype) -> list[GaussianMatrix]:
-    """Layers to be revealed; `inputs` is what the first one reads of the context."""
+    """Lazy layers; `inputs` is the number of columns of the first one."""
     first = LazyGaussian(k, inputs, math.sqrt(beta / inputs), derive(seed, "layer 1"), dtype)
     return [first, *_deeper(k, depth, beta, seed, dtype)]
 
@@ -219,11 +219,11 @@ def random_feature_response(
     activation: str | Activation = "relu",
     seed: int = 0,
 ) -> Response:
-    """The response of (deep) random features at one context along one word, drawing only what these need.
+    """The response of (deep) random features at one context along one word, drawing only the weights that these need.
 
     V flat(X^i(Delta)) = V_rest x_rest + V_i (x_i + Delta), where V_rest x_rest is a vector of independent
     N(0, |x_rest|^2 / (nd)) entries and V_i is k x d: exact in law for one context and one word (or several words that
-    move together), and of no use for comparing words or contexts, since each call draws its own weights.
+    move together), but not comparable over words or contexts, since each call draws new weights.
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ def random_feature_response(
 
     Notes
     -----
-    T evaluations cost O((k + d) T^2) time and O((k + d) T) memory a layer; nothing of size n d is allocated.
+    T evaluations cost O((k + d) T^2) time and O((k + d) T) memory per layer; nothing of size n d is allocated.
     """
     context = as_context(X).detach()
     n, d = context.shape

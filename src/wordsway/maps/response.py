@@ -24,14 +24,14 @@ Functional: TypeAlias = Callable[[Tensor], ValueAndGradient]
 
 @dataclass(frozen=True)
 class Ceiling:
-    """A certified upper bound on the relative change over a ball, one value for each word asked.
+    """A certified upper bound on the relative change over a ball, one value per word.
 
     Attributes
     ----------
     value : Tensor
         The bounds, of the shape of `Response.batch`.
     kind : str
-        What the bound rests on, for example "lipschitz" or "dual certificate".
+        How the bound was obtained, for example "row norms" or "dual certificate".
     failure : float
         Probability, over the weights, that the bound is wrong: 0 when it is deterministic.
     """
@@ -55,7 +55,7 @@ class SearchHints:
     nearby : callable or None
         Perturbations (B, *shape), best first -> points in other basins near the first of them.
     exchange : callable or None
-        Witnesses (*shape) of words that move each on its own, and their values -> points (B, *shape) that are worth
+        Witnesses (*shape) of words that move one at a time, and their values -> points (B, *shape) that are worth
         trying for all of them, such as what moved another word most.
     random_starts : int
         Number of random starts.
@@ -91,12 +91,12 @@ class SearchHints:
 
 @runtime_checkable
 class Response(Protocol):
-    """What moves when words of one context move: Delta -> phi(X^i(Delta)).
+    """The features as a function of a perturbation of words of one context: Delta -> phi(X^i(Delta)).
 
-    A perturbation has the shape `shape`: (d,) for one word, (W, d) for W words that move each on its own, (m, d) for m
+    A perturbation has the shape `shape`: (d,) for one word, (W, d) for W words that move one at a time, (m, d) for m
     words that move together. Every method takes a batch of them, (..., *shape), and returns one value for each: `batch`
-    is () for one word or for words together, and (W,) for words on their own. `hints` tells a search what it may use
-    besides; ``SearchHints()`` is always right.
+    is () for one word or for words together, and (W,) for words one at a time. `hints` is what a search may use
+    besides; ``SearchHints()`` is always valid.
     """
 
     shape: tuple[int, ...]
@@ -127,11 +127,11 @@ def respond(phi: FeatureMap, X: Any, word: int | Sequence[int], together: bool =
     phi : callable
         Features of a context, (n, d) -> any shape. If it has a method `respond(X, words, together)`, that is used and
         must return a `Response`; otherwise the map is evaluated in full at each Delta and differentiated by autograd.
-        A map that takes contexts with leading batch dimensions may say so by an attribute `batched = True`.
+        A map that takes contexts with leading batch dimensions has an attribute `batched = True`.
     X : array (n, d)
         The context.
     word : int or sequence of int
-        A position, or several: each moves on its own unless `together`.
+        A position, or several, which move one at a time or `together`.
     together : bool
         Whether several words move at once (Remark 4.2 of the paper).
     """
@@ -149,13 +149,13 @@ def respond(phi: FeatureMap, X: Any, word: int | Sequence[int], together: bool =
 
 
 def check_effort(effort: str) -> None:
-    """Whether this is a name for how hard to work on a ceiling."""
+    """Refuse a name that is not one of the efforts."""
     if effort not in EFFORTS:
         raise InputError(f"ceiling must be one of {', '.join(EFFORTS)}, got {effort!r}{nearest(effort, EFFORTS)}")
 
 
 def check_ball(radius: float, effort: str, d: int) -> None:
-    """Whether a ceiling can be asked for over this ball, with this effort."""
+    """Refuse a radius or an effort for which no ceiling can be computed."""
     check_radius(radius, d)
     check_effort(effort)
 
@@ -297,7 +297,7 @@ class PlainResponse:
         memory.require(
             delta.numel() * n * delta.element_size(),
             "the perturbed contexts of a batch",
-            "ask fewer perturbations at once",
+            "evaluate fewer perturbations at once",
         )
         if self._together or not self.batch:
             contexts = perturb(self._context, self._word, delta)  # ... n d
@@ -310,7 +310,7 @@ class PlainResponse:
         if getattr(self._phi, "batched", False):
             values = self._evaluate(flat)
         else:
-            values = torch.stack([self._evaluate(one) for one in flat])
+            values = torch.stack([self._evaluate(context) for context in flat])
         return values.reshape(lead + values.shape[1:])
 
     def _words(self) -> Sequence[int]:
@@ -324,7 +324,7 @@ class PlainResponse:
 
 
 class StackedResponse:
-    """Several one-word responses as one response along words that move each on its own."""
+    """Several one-word responses as one response along words that move one at a time."""
 
     def __init__(self, parts: Sequence[Response]) -> None:
         self.parts = list(parts)
@@ -355,15 +355,14 @@ class StackedResponse:
         return lambda delta: self._stack([f(delta[..., s, :]) for s, f in enumerate(functionals)])
 
     def ceiling(self, radius: float, effort: str = "quick") -> Ceiling | None:
-        found = [part.ceiling(radius, effort) for part in self.parts]
-        known = [ceiling for ceiling in found if ceiling is not None]
-        if len(known) < len(found):
+        ceilings = [part.ceiling(radius, effort) for part in self.parts]
+        known = [ceiling for ceiling in ceilings if ceiling is not None]
+        if len(known) < len(ceilings):
             return None
         return Ceiling(torch.stack([c.value for c in known]), known[0].kind, sum(c.failure for c in known))
 
     @staticmethod
-    def _stack(answers: list[ValueAndGradient]) -> ValueAndGradient:
-        gradients = [grad for _, grad in answers if grad is not None]
-        return torch.stack([value for value, _ in answers], dim=-1), torch.stack(
-            gradients, dim=-2
-        ) if gradients else None
+    def _stack(pairs: list[ValueAndGradient]) -> ValueAndGradient:
+        gradients = [grad for _, grad in pairs if grad is not None]
+        values = torch.stack([value for value, _ in pairs], dim=-1)
+        return values, torch.stack(gradients, dim=-2) if gradients else None

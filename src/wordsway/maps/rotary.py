@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys are turned by an angle that grows with their place."""
+"""Rotary positions: queries and keys are rotated by an angle proportional to their position."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from wordsway.errors import InputError
 
 
 class Rotary:
-    """Turns coordinates i and i + m of the row at place s by the angle s * frequencies[i], i < m.
+    """Rotates coordinates i and i + m of the row at position s by the angle s * frequencies[i], i < m.
 
-    Coordinates from 2 m on stay. A product of a turned query and a turned key depends on their places through the
-    difference alone.
+    Coordinates from 2 m on stay. A product of a rotated query and a rotated key depends only on the difference of
+    their positions.
 
     Parameters
     ----------
     frequencies : array (m,)
-        Radians a place.
+        Radians per position.
     scale : float
-        Factor on what is turned, which some ways of stretching a model to longer texts use.
+        Factor on the rotated coordinates, used by some extensions of models to longer texts.
     """
 
     def __init__(self, frequencies: Any, scale: float = 1.0) -> None:
@@ -34,7 +34,7 @@ class Rotary:
         self.scale: float = float(scale)
 
     def check(self, size: int) -> None:
-        """Whether heads of this size have enough coordinates."""
+        """Refuse heads with too few coordinates."""
         if 2 * len(self.frequencies) > size:
             raise InputError(
                 f"rotary positions must turn at most the {size} coordinates of a head, got {len(self.frequencies)} "
@@ -42,12 +42,12 @@ class Rotary:
             )
 
     def mean_turn(self, rows: Tensor, n: int) -> Tensor:
-        """Rows (..., size) turned by each of the places 0..n - 1, averaged: what a far word sees on the whole."""
+        """Rows (..., size) rotated by each of the positions 0..n - 1, and averaged."""
         angles = torch.arange(n, dtype=torch.float64)[:, None] * self.frequencies.double()
         return self._turned(rows, angles.cos().mean(0).to(rows), angles.sin().mean(0).to(rows))
 
     def turn(self, rows: Tensor, places: Tensor | None = None, back: bool = False) -> Tensor:
-        """Rows (..., n, size) turned by their places (0, 1, ... unless given); `back` is the adjoint."""
+        """Rows (..., n, size) rotated by their positions (default: 0, 1, ...); `back` is the adjoint."""
         where = torch.arange(rows.shape[-2], device=rows.device) if places is None else places.to(rows.device)
         angles = where.to(rows.dtype)[:, None] * self.frequencies.to(rows)  # n m
         return self._turned(rows, angles.cos(), -angles.sin() if back else angles.sin())

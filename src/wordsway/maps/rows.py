@@ -1,25 +1,36 @@
-"""Attention's response by explicit rows: for words that move together, for an output projection, for linear scores."""
+"""The response of attention by explicit rows, and its ceilings: words together, an output projection, linear scores."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.maps.response import AutogradResponse, Ceiling, Functional, SearchHints, ValueAndGradient, positive_norm
+from wordsway.maps.response import (
+    AutogradResponse,
+    Ceiling,
+    Functional,
+    SearchHints,
+    ValueAndGradient,
+    check_ball,
+    positive_norm,
+)
 from wordsway.threads import suited
 
 if TYPE_CHECKING:
     from wordsway.maps.attention import Attention
 
+_SLACK = 1 + 1e-9  # covers the rounding of singular values and sums
+
 
 class RowsResponse:
     """Response of any attention along m words that move together, O(n m d) for each Delta (and n d p with an output).
 
-    What the n rows mix without the moving words is computed once; a Delta adds the m moved keys to it, and recomputes
-    the m moved rows. Gradients are by autograd through that.
+    The sums of the n rows over the words that do not move are computed once; a Delta adds the m moved keys to them and
+    recomputes the m moved rows. Gradients are computed by autograd.
     """
 
     def __init__(self, attention: Attention, X: Tensor, words: tuple[int, ...], together: bool = False) -> None:
@@ -34,17 +45,16 @@ class RowsResponse:
         self._set_up_rest(scores, sees)
         self.shape: tuple[int, ...] = (len(words), d) if together else (d,)
         self.batch: tuple[int, ...] = ()
-        self.like = X.new_empty(0)
         work = 12.0 * self.mixed.numel() * (len(words) + 1)
         self.hints = SearchHints(X.dtype, X.device, work=work, nonsmooth=attention.score.name == "relu")
         self.context = X
         with torch.no_grad():
-            features = self._at(X.new_zeros(self.shape))  # so that no move is no change, to the last digit
+            features = self._at(X.new_zeros(self.shape))  # by the same code, so that Delta = 0 changes nothing exactly
         self.norm = positive_norm(features)
         self._autograd = AutogradResponse(self._at, features, self.shape, self.batch)
 
     def _set_up_rest(self, scores: Tensor, sees: Tensor | None) -> None:
-        """Gains of the words that stay, summed and mixed; softmax keeps the row's maximum apart."""
+        """Sums of the gains and values of the words that stay; softmax stores the maximum of a row separately."""
         score = self.attention.score
         if score.gain is None:
             masked = scores if sees is None else scores.masked_fill(~sees, -torch.inf)
@@ -66,8 +76,6 @@ class RowsResponse:
         return self._autograd.inner(u)
 
     def ceiling(self, radius: float, effort: str = "quick") -> Ceiling | None:
-        from wordsway.maps.row_ceilings import rows_ceiling
-
         with suited(20.0 * self.context.shape[1] ** 3):  # singular values of the weights
             return rows_ceiling(self, radius, effort)
 
@@ -77,7 +85,7 @@ class RowsResponse:
         moves = delta.reshape(-1, len(self.words), delta.shape[-1])  # B m d
         heads, n, size = self.mixed.shape
         needed = 6 * moves.shape[0] * heads * n * (size + len(self.words)) * delta.element_size()
-        memory.require(needed, "the rows of a batch of perturbations", "ask fewer perturbations at once")
+        memory.require(needed, "the rows of a batch of perturbations", "evaluate fewer perturbations at once")
         attention = self.attention
         moved = [attention.apply(name, moves) for name in ("query", "key", "value")]  # B H m s
         query, key, value = (
@@ -112,3 +120,93 @@ class RowsResponse:
         weights = attention.score.weights(scores, sees)
         stay = len(self.rest)
         return weights[..., :stay] @ self.values[:, self.rest] + weights[..., stay:] @ value
+
+
+# --- ceilings ---------------------------------------------------------------------------------------------------
+
+
+def rows_ceiling(response: RowsResponse, radius: float, effort: str) -> Ceiling | None:
+    """A certified bound on the relative change; None for custom scores without a normaliser.
+
+    One word and a normalised score: the certificate of the same attention without its output, times the output's norm.
+    Words together: a row stays a mean of values, of which the moving ones reach kappa r further ("convex rows").
+    Linear scores: the triangle inequality on each row's expansion in the moves ("row norms").
+    """
+    check_ball(radius, effort, response.shape[-1])
+    attention = response.attention
+    if not (attention.score.normalised or attention.score.linear):
+        return None
+    out = 1.0 if attention.output is None else _norm(attention.output.to(response.context))
+    if len(response.words) == 1 and attention.score.normalised:
+        inner = attention.without_output().respond(response.context, response.words[0])
+        ceiling = inner.ceiling(radius, effort)
+        if ceiling is not None:
+            before = torch.linalg.vector_norm(attention.mix(response.context))
+            return Ceiling(ceiling.value * (out * float(before) / response.norm), ceiling.kind, ceiling.failure)
+    if attention.score.normalised:
+        squares, kind = _convex_rows(response, radius), "convex rows"
+    else:
+        squares, kind = _linear_rows(response, radius), "row norms"
+    value = squares.double().sum().sqrt() * (out * _SLACK / response.norm)
+    return Ceiling(value, kind)
+
+
+def _norm(matrix: Tensor) -> float:
+    return float(torch.linalg.matrix_norm(matrix, 2)) * _SLACK
+
+
+def _head_norms(response: RowsResponse, name: str) -> Tensor:
+    """Operator norms of the heads' projections, (H, 1)."""
+    weight, heads = response.attention.weight(name), response.attention.heads
+    if weight is None:
+        return torch.ones(heads, 1, dtype=response.context.dtype, device=response.context.device)
+    by_head = weight.to(response.context).reshape(heads, -1, weight.shape[1])
+    return torch.as_tensor(torch.linalg.matrix_norm(by_head, 2)).unsqueeze(-1) * _SLACK
+
+
+def _sees(response: RowsResponse, keys: list[int]) -> Tensor:
+    """Which rows see which of these keys, (n, len(keys))."""
+    n = response.context.shape[0]
+    if response.visible is None:
+        return torch.ones(n, len(keys), dtype=torch.bool, device=response.context.device)
+    return response.visible[:, keys]
+
+
+def _convex_rows(response: RowsResponse, radius: float) -> Tensor:
+    """Squared bounds on the rows, (H, n): the farthest corner of the convex hull that contains the row."""
+    words, values = response.words, response.values
+    rows = response.attention.mix(response.context)  # H n v
+    reach = radius * _head_norms(response, "value").unsqueeze(-1)  # H 1 1
+    far = torch.cdist(rows, values[:, words]) + reach  # H n m
+    far = far.masked_fill(~_sees(response, words), 0.0).amax(-1)
+    centre = torch.where(response.total > 0, response.mixed / response.total.clamp_min(1e-300), rows)
+    stay = torch.linalg.vector_norm(centre - rows, dim=-1)  # H n, all weight back to the words that stay
+    touched = _sees(response, words).any(-1)  # rows that see no moving word do not change
+    bound = torch.where(touched, torch.maximum(far, stay), 0.0)
+    if response.rest:
+        others = torch.cdist(rows[:, words], values[:, response.rest])  # H m r
+        others = others.masked_fill(~_sees(response, response.rest)[words], 0.0).amax(-1)
+        bound[:, words] = torch.maximum(bound[:, words], others)
+    if response.attention.score.may_vanish:  # a row may lose all its weights
+        bound = torch.where(touched, torch.maximum(bound, torch.linalg.vector_norm(rows, dim=-1)), bound)
+    return torch.square(bound)
+
+
+def _linear_rows(response: RowsResponse, radius: float) -> Tensor:
+    """Squared bounds on the rows, (H, n), for weights that are the scores themselves."""
+    attention, words = response.attention, response.words
+    size = math.sqrt(response.queries.shape[-1])
+    q_step, k_step, u_step = (radius * _head_norms(response, name) for name in ("query", "key", "value"))  # H 1
+    q, k, u = (torch.linalg.vector_norm(x, dim=-1) for x in (response.queries, response.keys, response.values))  # H n
+    scores = attention.scores(response.queries, response.keys[:, words]).abs()  # H n m
+    moved = scores * u_step.unsqueeze(-1) + (q * k_step).unsqueeze(-1) / size * (u[:, words] + u_step).unsqueeze(1)
+    bound = (moved * _sees(response, words)).sum(-1)  # H n
+    far = torch.zeros_like(k[0], dtype=torch.bool)
+    far[words] = True
+    k_far, u_far = k + k_step * far, u + u_step * far  # H n
+    gain = k * (u_step * far) + k_step * far * u_far  # H n, k_far u_far - k u with all its digits
+    own = q[:, words].unsqueeze(-1) * gain.unsqueeze(1) + q_step.unsqueeze(-1) * (k_far * u_far).unsqueeze(1)
+    own = own / size  # H m n
+    sees = torch.ones_like(own[0], dtype=torch.bool) if response.visible is None else response.visible[words]
+    bound[:, words] = (own * sees).sum(-1)
+    return torch.square(bound)

@@ -1,4 +1,4 @@
-"""How attention turns scores into weights, and how the weight of one key answers when only its score moves."""
+"""How attention turns scores into weights, and the weight of one key as a function of its score alone."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Score:
 
     @property
     def softmax(self) -> bool:
-        """Whether this is the softmax, the one rule without a gain of its own."""
+        """Whether this is the softmax, the only rule without a gain."""
         return self.gain is None
 
     @property
@@ -97,7 +97,7 @@ SCORES = {
 
 
 def score_named(name: str | Score) -> Score:
-    """The score rule of that name; a rule is itself."""
+    """Return the score rule of that name; a `Score` is returned unchanged."""
     if isinstance(name, Score):
         return name
     if not isinstance(name, str) or name not in SCORES:
