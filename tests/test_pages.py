@@ -59,28 +59,28 @@ def test_every_figure_is_in_the_reproduction_table_with_a_verdict_for_each_claim
         rows = [line for line in part.splitlines() if line.startswith("| ")][1:]
         assert rows, name
         assert all(line.endswith(("| holds |", "| does not hold |", "| cannot tell |")) for line in rows), name
-        said = " ".join(part.split())  # lines are wrapped anywhere
-        assert re.search(rf"`wordsway reproduce {name} --scale \w+`: .* trials, .* of one core", said), name
+        text = " ".join(part.split())  # lines are wrapped anywhere
+        assert re.search(rf"`wordsway reproduce {name} --scale \w+`: .* trials, .* of one core", text), name
 
 
-def test_the_table_of_all_figures_says_what_their_sections_say() -> None:
+def test_the_table_of_all_figures_agrees_with_their_sections() -> None:
     page = (DOCS / "reproduction.md").read_text(encoding="utf-8")
     tool = runpy.run_path(str(DOCS.parent / "tools" / "reproduction.py"))
     assert tool["overview"](page) in page
 
 
-def test_the_documentation_builds_without_a_warning_and_asks_nothing_of_the_network(tmp_path: Path) -> None:
+def test_the_documentation_builds_without_a_warning_and_needs_no_network(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(DOCS), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     pages = list(tmp_path.glob("*.html"))
     assert {path.name for path in pages} >= {path.with_suffix(".html").name for path in DOCS.glob("*.md")}
     for path in pages:
-        asked = re.findall(
+        addresses = re.findall(
             r"<(?:script|link|img|iframe)[^>]*(?:src|href)=[\"']([^\"']*)", path.read_text(encoding="utf-8")
         )
-        assert asked
-        assert not [address for address in asked if "//" in address], path.name
+        assert addresses
+        assert not [address for address in addresses if "//" in address], path.name
     assert "<math" in (tmp_path / "guide.html").read_text(encoding="utf-8")
 
 

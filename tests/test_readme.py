@@ -1,4 +1,4 @@
-"""The README's examples print what it says."""
+"""The README's examples print what follows them."""
 
 import contextlib
 import io
