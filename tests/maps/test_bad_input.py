@@ -1,4 +1,4 @@
-"""What maps and their responses refuse: one line that says what must hold and what was got."""
+"""Bad input of maps, responses and measurements: one line with what must hold and what was received."""
 
 import math
 import re
@@ -22,7 +22,12 @@ from wordsway import (
     memory,
     random_feature_response,
     respond,
+    response_sensitivity,
+    sensitivity_profile,
+    vocabulary_sensitivity,
+    word_sensitivity,
 )
+from wordsway.sensitivity import SearchBudget
 
 N, D = 4, 3
 X = gaussian_context(N, D)
@@ -37,6 +42,13 @@ def refused(
     message = str(error.value)
     assert "\n" not in message
     assert re.search(".*".join(map(re.escape, parts)), message), message
+
+
+class Untouched:
+    """A map that fails the test when it is evaluated: bad arguments must be refused before that."""
+
+    def __call__(self, X: Tensor) -> Tensor:
+        pytest.fail("the map was evaluated before the arguments were checked")
 
 
 def _matrix(*shape: int) -> Tensor:
@@ -163,7 +175,7 @@ SETTINGS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", SETTINGS)
-def test_a_map_that_cannot_be_is_refused_when_it_is_built(case: str) -> None:
+def test_a_map_with_bad_settings_is_refused_when_it_is_built(case: str) -> None:
     call, parts = SETTINGS[case]
     refused(parts, call)
 
@@ -222,13 +234,6 @@ def test_perturbations_have_a_shape(phi: Any, delta: Any, got: str) -> None:
     refused(parts, response.inner(phi(X)), delta)
 
 
-@pytest.mark.parametrize("phi", [RandomAttention(D), RandomAttention(D, "linear"), RandomFeatures(N, D)])
-def test_a_ceiling_is_over_a_ball(phi: Any) -> None:
-    response = respond(phi, X, 0)
-    refused(["radius must be a finite number > 0", "got -1.0"], response.ceiling, -1.0)
-    refused(["ceiling must be one of simple, quick, tight", "got 'hard'"], response.ceiling, 1.0, "hard")
-
-
 @pytest.mark.parametrize(
     ("context", "parts"),
     [
@@ -240,14 +245,18 @@ def test_a_ceiling_is_over_a_ball(phi: Any) -> None:
         (torch.ones(3, 3, dtype=torch.float16), ("must be float32 or float64", "got float16")),
         (torch.ones(3, 3, dtype=torch.complex128), ("must be float32 or float64", "got complex128")),
         ([[1.0, 2.0], [1.0]], ("rectangular numbers", "got")),
+        ("a sentence", ("must be float32 or float64", "got")),
         (torch.tensor([[1.0, 2.0], [1.0, math.nan]]), ("row 1 of the context has nan", "every entry must be finite")),
         (torch.tensor([[math.inf, 2.0], [1.0, 1.0]]), ("row 0 of the context has inf", "every entry must be finite")),
     ],
 )
-def test_what_is_no_context_is_refused(context: Any, parts: tuple[str, ...]) -> None:
+def test_an_invalid_context_is_refused(context: Any, parts: tuple[str, ...]) -> None:
     for phi in (RandomAttention(3), lambda X: X):
         refused(parts, respond, phi, context, 0)
     refused(parts, random_feature_response, context)
+    for measure in (word_sensitivity, sensitivity_profile):
+        refused(parts, measure, Untouched(), context)
+    refused(parts, vocabulary_sensitivity, Untouched(), context, 0, X)
 
 
 @pytest.mark.parametrize(
@@ -264,10 +273,17 @@ def test_what_is_no_context_is_refused(context: Any, parts: tuple[str, ...]) -> 
         ((1, 2, 1), ("words must be distinct", "got 1 more than once")),
     ],
 )
-def test_words_out_of_place_are_refused(word: Any, parts: tuple[str, ...]) -> None:
+def test_invalid_positions_are_refused(word: Any, parts: tuple[str, ...]) -> None:
     for phi in (RandomAttention(D), RandomFeatures(N, D), lambda X: X):
         refused(parts, respond, phi, X, word)
     refused(parts, random_feature_response, X, word)
+    if isinstance(word, tuple):
+        refused(parts, sensitivity_profile, Untouched(), X, word)
+    elif not isinstance(word, str):
+        refused(parts, vocabulary_sensitivity, Untouched(), X, word, X)
+    for together in (False, True):
+        parts = ("word must be", '"all"', "got 'first'") if word == "first" else parts
+        refused(parts, word_sensitivity, Untouched(), X, word, together=together)
 
 
 @pytest.mark.parametrize("word", [torch.tensor(1), torch.tensor([1])[0].numpy()[()]])
@@ -277,7 +293,7 @@ def test_integers_of_torch_and_numpy_are_words(word: Any) -> None:
     assert random_feature_response(X, word).shape == (D,)
 
 
-# A user's own map
+# Custom maps
 
 
 @pytest.mark.parametrize(
@@ -292,8 +308,10 @@ def test_integers_of_torch_and_numpy_are_words(word: Any) -> None:
         ("raf", ("a map must be callable", "got str")),
     ],
 )
-def test_what_is_no_map_is_refused(phi: Any, parts: tuple[str, ...]) -> None:
+def test_an_invalid_map_is_refused(phi: Any, parts: tuple[str, ...]) -> None:
     refused(parts, respond, phi, X, 0)
+    for measure in (word_sensitivity, sensitivity_profile):
+        refused(parts, measure, phi, X)
 
 
 @pytest.mark.parametrize("phi", [lambda X: X.detach() + 1, lambda X: torch.ones(3).double()])
@@ -301,7 +319,10 @@ def test_features_without_gradient_are_refused_where_one_is_needed(phi: Any) -> 
     response = respond(phi, X, 0)
     delta = torch.ones(D).double()
     assert response.change(delta, gradient=False)[1] is None
-    refused(["must depend on the context through torch operations", "got", "gradient"], response.change, delta)
+    parts = ["must depend on the context through torch operations", "got", "gradient"]
+    refused(parts, response.change, delta)
+    for measure in (word_sensitivity, sensitivity_profile):
+        refused(parts, measure, phi, X)
 
 
 def test_a_response_of_another_kind_is_refused() -> None:
@@ -329,11 +350,117 @@ def test_features_that_are_zero_have_no_relative_change(phi: Any) -> None:
     parts = ["phi(X) is zero", "relative change is undefined"]
     for word, together in ((0, False), ((0, 1), False), ((0, 1), True)):
         refused(parts, respond, phi, X, word, together=together, kind=NumericalError)
+        refused(parts, word_sensitivity, phi, X, word, together=together, kind=NumericalError)
 
 
 @pytest.mark.parametrize("phi", [lambda X: X / 0, lambda X: X * math.nan, lambda X: (1000 * X.abs()).exp()])
 def test_features_that_are_not_finite_have_no_relative_change(phi: Any) -> None:
-    refused(["phi(X) is not finite"], respond, phi, X, 0, kind=NumericalError)
+    for call in (respond, word_sensitivity):
+        refused(["phi(X) is not finite"], call, phi, X, 0, kind=NumericalError)
+    refused(["phi(X) is not finite"], sensitivity_profile, phi, X, kind=NumericalError)
+
+
+# Measurements
+
+
+@pytest.mark.parametrize("phi", [RandomAttention(D), RandomAttention(D, "linear"), RandomFeatures(N, D), torch.sin])
+@pytest.mark.parametrize(("ceiling", "suggestion"), [("thight", "tight"), ("", ""), ("none", "")])
+def test_an_unknown_ceiling_is_refused(phi: Any, ceiling: str, suggestion: str) -> None:
+    parts = ["ceiling must be one of simple, quick, tight", f"got {ceiling!r}", suggestion]
+    refused(parts, word_sensitivity, phi, X, 0, ceiling=ceiling)
+    refused(parts, sensitivity_profile, phi, X, ceiling=ceiling)
+    refused(parts, word_sensitivity, phi, X, (0, 1), together=True, ceiling=ceiling)
+    refused(parts, response_sensitivity, respond(phi, X, 0), 0, ceiling=ceiling)
+    if phi is not torch.sin:
+        refused(parts, respond(phi, X, 0).ceiling, 1.0, ceiling)
+
+
+@pytest.mark.parametrize(
+    ("radius", "got"),
+    [
+        (0, "got 0"),
+        (0.0, "got 0.0"),
+        (-1.5, "got -1.5"),
+        (math.nan, "got nan"),
+        (math.inf, "got inf"),
+        ("wide", "got 'wide'"),
+        (True, "got True"),
+        ([1.0], "got [1.0]"),
+    ],
+)
+def test_a_radius_must_be_finite_and_positive(radius: Any, got: str) -> None:
+    parts = ["radius must be a finite number > 0", got, "leave it out for sqrt(d) = 1.732"]
+    refused(parts, word_sensitivity, Untouched(), X, 0, radius)
+    refused(parts, sensitivity_profile, Untouched(), X, radius=radius)
+    refused(parts, word_sensitivity, RandomAttention(D), X, (0, 1), radius, together=True)
+    refused(parts, response_sensitivity, random_feature_response(X), 0, radius)
+    for phi in (RandomAttention(D), RandomAttention(D, "linear"), RandomFeatures(N, D)):
+        refused(parts[:2], respond(phi, X, 0).ceiling, radius)
+
+
+@pytest.mark.parametrize("radius", [1e-160, 1e160])
+def test_a_radius_must_have_a_square(radius: float) -> None:
+    parts = ["radius must be from 1e-150 to 1e+150, so that it can be squared", f"got {radius:g}"]
+    refused(parts, word_sensitivity, Untouched(), X, 0, radius)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of what overflows on the way
+def test_a_change_that_overflows_is_no_witness() -> None:
+    phi = RandomFeatures(N, D, dtype=torch.float32)
+    refused(["is not finite: use a smaller radius"], word_sensitivity, phi, X, 0, 1e20, kind=NumericalError)
+
+
+@pytest.mark.parametrize("words", [2, 1.5, "all words"])
+def test_a_profile_is_of_several_words(words: Any) -> None:
+    refused(["word", "got"], sensitivity_profile, Untouched(), X, words)
+
+
+@pytest.mark.parametrize(
+    ("embeddings", "parts"),
+    [
+        (torch.ones(5, D + 1).double(), ["embeddings must have the context's d=3 columns", "got 4"]),
+        (torch.ones(5).double(), ["embeddings", "got shape (5,)"]),
+        (torch.ones(0, D).double(), ["embeddings", "got shape (0, 3)"]),
+        (torch.ones(5, D, dtype=torch.int64), ["embeddings", "float32 or float64", "got int64"]),
+        (torch.tensor([[1.0, 1.0, 1.0], [1.0, math.nan, 1.0]]), ["embeddings", "nan", "finite"]),
+    ],
+)
+def test_invalid_embeddings_are_refused(embeddings: Any, parts: list[str]) -> None:
+    refused(parts, vocabulary_sensitivity, Untouched(), X, 0, embeddings)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "today", 2**63])
+def test_a_seed_must_be_a_natural_number(seed: Any) -> None:
+    refused(["seed must be an integer", f"got {seed!r}"], word_sensitivity, RandomAttention(D), X, seed=seed)
+
+
+def test_a_response_along_several_words_is_not_one() -> None:
+    response = respond(RandomAttention(D), X, (0, 1))
+    refused(["one word (or words together) is needed", "got one along 2"], response_sensitivity, response, (0, 1))
+
+
+def test_features_without_gradient_have_a_vocabulary_all_the_same() -> None:
+    found = vocabulary_sensitivity(lambda X: X.detach().sign() + 0.5, X, 0, -X)
+    assert found.value > 0
+
+
+def test_random_features_that_overflow_within_the_ball_are_refused() -> None:
+    phi = RandomFeatures(N, D, activation="square", weight=1e150 * torch.ones(2, N * D).double())
+    refused(["not finite"], word_sensitivity, phi, 1e-3 * X, 0, 1e100, kind=NumericalError)
+
+
+@pytest.mark.parametrize(("word", "together"), [(0, False), ("all", False), ([0, 1], True)])
+def test_a_map_that_is_not_finite_within_the_ball_is_refused(word: Any, together: bool) -> None:
+    parts = ["the features of a perturbed context are not finite: use a smaller radius"]
+    given = torch.zeros(N, D).double()
+    refused(parts, word_sensitivity, lambda X: torch.log(X + 2), given, word, 3, together=together, kind=NumericalError)
+
+
+@pytest.mark.parametrize("wrong", ["tight", "", 3, SearchBudget])
+def test_a_budget_of_another_kind_is_refused(wrong: Any) -> None:
+    parts = ["budget must be a SearchBudget", "got"]
+    refused(parts, word_sensitivity, RandomAttention(D), X, budget=wrong)
+    refused(parts, word_sensitivity, RandomAttention(D), X, (0, 1), together=True, budget=wrong)
 
 
 # Sizes that cannot fit, refused before anything is allocated
@@ -353,6 +480,8 @@ def test_attention_scores_that_do_not_fit(little: None) -> None:
     _fits_nowhere(phi, long)
     _fits_nowhere(respond, phi, long, 0)
     _fits_nowhere(respond, phi, long, (0, 1), together=True)
+    for word in (0, "all"):
+        _fits_nowhere(word_sensitivity, phi, long, word)
     assert phi(long[:50]).shape == (50, 2)
 
 
