@@ -72,8 +72,8 @@ def word_sensitivity(
         return sensitivity_profile(phi, context, words, radius, ceiling=ceiling, seed=seed, budget=budget).best
     with ResourceUsage() as usage:
         response = respond(phi, context, words, together=True)
-    found = response_sensitivity(response, tuple(words), radius, ceiling=ceiling, seed=seed, budget=budget)
-    return replace(found, cost=replace(found.cost, seconds=found.cost.seconds + usage.seconds))
+    sensitivity = response_sensitivity(response, tuple(words), radius, ceiling=ceiling, seed=seed, budget=budget)
+    return replace(sensitivity, cost=replace(sensitivity.cost, seconds=sensitivity.cost.seconds + usage.seconds))
 
 
 def response_sensitivity(
@@ -293,7 +293,7 @@ def search(
     with suited(None if hints.work is None else hints.work * len(starts)):
         result = maximise(objective, lifted(starts), radius, budget, nearby, exchange=exchange, progress=progress)
     if not np.isfinite(result.value).all():
-        raise NumericalError("the change that was found is not finite: use a smaller radius")
+        raise NumericalError("the relative change is not finite: use a smaller radius")
     return result
 
 

@@ -147,7 +147,7 @@ class Profile(Record):
 
     @property
     def leaders(self) -> list[int]:
-        """Places of the words that cannot be told apart from the first: their distance to it is within `margin`.
+        """Places of the words that cannot be distinguished from the first: their distance to it is within `margin`.
 
         Largest value first; a single place where the lead of the first word exceeds the margin.
         """

@@ -49,7 +49,7 @@ class MapConformance:
     Attributes
     ----------
     seeds
-        Those that `make` and `context` are asked for.
+        Seeds passed to `make` and `context`.
     radius
         Radius of the ball that perturbations are taken from; sqrt(d) for None.
     tolerance
@@ -210,8 +210,8 @@ class MapConformance:
             ceilings = {effort: case.response.ceiling(radius, effort) for effort in self.efforts}
             known = {effort: ceiling for effort, ceiling in ceilings.items() if ceiling is not None}
             if known and isinstance(case.word, int):
-                found = response_sensitivity(case.response, case.word, radius, ceiling=None)
-                value = value.clamp_min(found.value)
+                sensitivity = response_sensitivity(case.response, case.word, radius, ceiling=None)
+                value = value.clamp_min(sensitivity.value)
             for effort, ceiling in known.items():
                 assert ceiling.value.shape == case.response.batch
                 assert bool(torch.isfinite(ceiling.value).all())
@@ -279,9 +279,9 @@ class MapConformance:
         for phi, X in self._pairs():
             assert X.dtype == torch.float64, "conformance is checked in float64"
             words = _words(len(X))
-            asked: list[tuple[int | tuple[int, ...], bool]] = [(words[len(words) // 2], False)]
-            asked += [(words, False), (words[::-1], True)]
-            for number, (word, together) in enumerate(asked):
+            cases: list[tuple[int | tuple[int, ...], bool]] = [(words[len(words) // 2], False)]
+            cases += [(words, False), (words[::-1], True)]
+            for number, (word, together) in enumerate(cases):
                 response = respond(phi, X, word, together=together)
                 twin = self.twin(phi)
                 plain = PlainResponse(twin, X, word, together)
