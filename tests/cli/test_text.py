@@ -81,6 +81,14 @@ def test_the_table_has_every_word_and_names_the_top_one(run: Run) -> None:
     assert 'minilm is most sensitive to word 3 "smile"' in alone
 
 
+def test_of_many_words_that_cannot_be_told_apart_some_are_named(run: Run) -> None:
+    words = " ".join("abcdefg")
+    leading = sum(row["leads"] for row in run("text", words, "--steps", 1, "--json").rows)
+    assert leading > 5
+    out = " ".join(run("text", words, "--steps", 1).out.split())
+    assert f"and {leading - 5} other words cannot be told apart" in out
+
+
 @pytest.mark.parametrize(("variable", "coloured"), [("NO_COLOR", False), ("TERM", True)])
 def test_words_have_a_background_where_colours_are_allowed(
     run: Run, monkeypatch: pytest.MonkeyPatch, variable: str, coloured: bool

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from wordsway.experiments.experiment import VERDICTS
 from wordsway.models.heat import heat_strip, pieces
 from wordsway.records import cell, html_table, number
-from wordsway.report.texts import change_kind, measured_on, radius_used
+from wordsway.report.texts import change_kind, leading, measured_on, radius_used
 
 if TYPE_CHECKING:
     from wordsway.experiments.study import TextStudy
@@ -67,8 +67,7 @@ def text_page(study: TextStudy, options: Options) -> str:
         strip=Markup(heat_strip(pieces(profile.text, values))),
         swaps=study.swaps,
         layers=[] if study.layers is None else study.layers.values.tolist(),
-        leaders=[word.text for word in profile.leaders],
-        margin=profile.profile.margin,
+        lead=leading(profile),
         top=max((row for row in rows if row["position"] is not None), key=lambda row: float(row["sensitivity"])),
     )
 

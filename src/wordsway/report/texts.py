@@ -24,6 +24,7 @@ _ON = {
     "class": "the distribution over the classes",
 }
 _WORD = 24  # columns of a word
+_NAMED = 5  # of the words that cannot be told apart
 _LEVELS = "▁▂▃▄▅▆▇█"
 _PALE, _STRONG = (255, 243, 230), (240, 125, 50)  # behind black letters
 
@@ -146,13 +147,15 @@ def _print_words(out: Console, profile: TextProfile) -> None:
 
 def leading(profile: TextProfile) -> str:
     """Name the word that a model is most sensitive to, or those that cannot be told apart."""
-    if len(profile.leaders) > 1:
-        names = ", ".join(f'"{visible(word.text)}"' for word in profile.leaders)
-        return f"{names} cannot be told apart: the search still gains up to {number(profile.profile.margin, 2)}"
+    names = [f'"{visible(word.text)}"' for word in profile.leaders]
+    if len(names) > 1:
+        others = f" and {len(names) - _NAMED} other words" if len(names) > _NAMED else ""
+        margin = number(profile.profile.margin, 2)
+        return f"{', '.join(names[:_NAMED])}{others} cannot be told apart: the search still gains up to {margin}"
     (word,), best = profile.leaders, profile.best
     place = "special token" if word.position is None else f"word {word.position}"
     value, radius = number(best.value), number(best.radius)
-    return f'{profile.model} is most sensitive to {place} "{visible(word.text)}": {value} within radius {radius}'
+    return f"{profile.model} is most sensitive to {place} {names[0]}: {value} within radius {radius}"
 
 
 def _short(row: Row) -> Text:
