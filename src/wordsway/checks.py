@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from wordsway.errors import InputError, nearest
+from wordsway.threads import suited
 
 Values: TypeAlias = Tensor | npt.ArrayLike
 
@@ -253,8 +254,10 @@ def check_rows(values: Tensor, prefix: tuple[int, ...] = ()) -> None:
     """Raise on contexts ``(..., n, d)`` that are empty or not finite; `prefix` is their index in a larger batch."""
     if 0 in values.shape:
         raise InputError(f"{CONTEXT_RULE} with n, d >= 1, got shape {tuple(values.shape)}: give at least one word")
-    finite = torch.isfinite(values)
-    if not bool(finite.all()):
+    with suited(values.numel()):
+        finite = torch.isfinite(values)
+        complete = bool(finite.all())
+    if not complete:
         *row, column = (~finite).nonzero()[0].tolist()
         entry, where = values[(*row, column)].item(), row_name([*prefix, *row])
         raise InputError(f"{where} has {entry} in column {column}: every entry must be finite, drop or replace it")
