@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wordsway.checks import check_positive
 from wordsway.errors import InputError, NumericalError, nearest
 
 Elementwise: TypeAlias = Callable[[Tensor], Tensor]
@@ -23,33 +24,33 @@ _TOLERANCE = 1e-13  # of a quadrature, relative to the integral of the absolute 
 
 @dataclass(frozen=True, repr=False)
 class Activation:
-    """An activation phi, applied to each entry of a tensor, and what the theory asks of it.
+    """An activation phi, applied to each entry of a tensor, with the constants that the theory needs.
 
-    Call it for phi(x). All three functions keep shape, dtype (float32 or float64) and device, and autograd can go
-    through them wherever they are smooth.
+    Call it for phi(x). All three functions keep shape, dtype (float32 or float64) and device, and autograd can
+    differentiate them wherever they are smooth.
 
     Parameters
     ----------
     name
-        What results and errors call it.
+        The name in results and errors.
     phi, derivative, curvature
         phi, phi' and phi''. Where phi' jumps, derivative is either one-sided value and curvature that of either side.
     lipschitz
-        max |phi'|, or inf where there is none.
+        max |phi'|, or inf if phi' is not bounded.
     parity
         "even" if phi(-x) = phi(x), "odd" if phi(-x) = -phi(x), None for neither.
     kinks
         Points other than 0 where phi' or phi'' jumps: quadrature is exact only on smooth pieces.
     mean_derivative
-        E phi'(rho) for rho ~ N(0, 1). Leave it out to have it computed, to 1e-13.
+        E phi'(rho) for rho ~ N(0, 1). Default: computed to 1e-13.
     beta
-        The He scale, where a closed form is known; see `he_scale`.
+        The He scale, if a closed form is known; see `he_scale`.
 
     Raises
     ------
     InputError
-        When built, if shapes or dtypes are not kept, a value is not finite, a derivative does not fit its function,
-        |phi'| exceeds `lipschitz`, or phi does not have `parity` (tried on points in [-4, 4]).
+        On construction, if shapes or dtypes are not kept, a value is not finite, a derivative does not match its
+        function, |phi'| exceeds `lipschitz`, or phi does not have `parity` (tested at points in [-4, 4]).
     """
 
     name: str
@@ -92,9 +93,9 @@ class Activation:
     def he_scale(self) -> float:
         """Return the beta > 0 of equation (7): E phi(rho)^2 = 1 for rho ~ N(0, beta).
 
-        With it, deep random features keep the size of their input from layer to layer. Closed forms are used where
-        they are given (relu 2, identity 1); otherwise variances from 2^-60 to 2^60 are scanned in factors of 4 and the
-        first crossing of 1 is solved to 1e-14. That takes tens of milliseconds, once for each activation.
+        With it, deep random features keep the size of their input from layer to layer. A closed form is used if it is
+        given (relu 2, identity 1); otherwise variances from 2^-60 to 2^60 are scanned in factors of 4 and the first
+        crossing of 1 is solved to rounding. That takes tens of milliseconds, once per activation.
 
         Raises
         ------
@@ -107,14 +108,14 @@ class Activation:
 def activation(name: str | Activation) -> Activation:
     """Return the activation of that name; an `Activation` is returned as it is.
 
-    Known are relu, tanh, gelu (exact, with erf), softplus, cos, square (x^2 / 2), identity and sigmoid.
+    The names are relu, tanh, gelu (exact, with erf), softplus, cos, square (x^2 / 2), identity and sigmoid.
     """
     if isinstance(name, Activation):
         return name
     known = ", ".join(ACTIVATIONS)
     if not isinstance(name, str):
         kind = type(name).__name__
-        raise InputError(f"activation must be one of {known}, or an Activation of your own, got {kind}")
+        raise InputError(f"activation must be one of {known}, or a custom Activation, got {kind}")
     if name not in ACTIVATIONS:
         raise InputError(f"unknown activation {name!r}{nearest(name.lower(), ACTIVATIONS)}: known are {known}")
     return ACTIVATIONS[name]
@@ -122,56 +123,45 @@ def activation(name: str | Activation) -> Activation:
 
 @functools.lru_cache(maxsize=64)
 def _solve_he(of: Activation) -> float:
-    """Find the smallest variance at which E phi(rho)^2 crosses 1; coming close, as cos does at 0, is no crossing."""
+    """Return the smallest variance at which E phi(rho)^2 crosses 1; touching 1, as cos does at 0, is no crossing."""
+    from scipy.optimize import brentq  # only here: it takes longer to import than most commands to run
+
     side, low = 0, 0.0  # the last variance at which the moment was clearly on one side of 1
     reach = "2^60"
     for exponent in range(-60, 62, 2):
         variance = 2.0**exponent
         try:
             excess = of.second_moment(variance) - 1
-        except NumericalError:  # it oscillates too fast to be integrated from here on, or has kinks nobody named
+        except NumericalError:  # from here on it oscillates too fast to be integrated, or has kinks that are not listed
             reach = f"2^{exponent - 2} (and cannot be integrated beyond: name its kinks if it has any)"
             break
         now = 0 if abs(excess) < 1e-12 else int(math.copysign(1, excess))
         if now * side < 0:
-            return _cross(of, low, variance)
+            beta = float(brentq(lambda v: of.second_moment(v) - 1, low, variance, xtol=1e-300, rtol=1e-15))
+            if abs(of.second_moment(beta) - 1) > 1e-12:
+                raise NumericalError(
+                    f"the He scale of {of.name} was not found near {beta:.6g}: E phi(rho)^2 is too steep or too rough"
+                )
+            return beta
         side, low = (now, variance) if now else (side, low)
     stays = {-1: "below", 0: "at", 1: "above"}[side]
     raise NumericalError(
         f"{of.name} has no He scale: E phi(rho)^2 stays {stays} 1 for variances from 2^-60 to {reach}, so "
-        "equation (7) fixes no beta: use relu, gelu, softplus, square or identity, or rescale it in your own Activation"
-    )
-
-
-def _cross(of: Activation, low: float, high: float) -> float:
-    """Close in on the variance between `low` and `high` where E phi(rho)^2 crosses 1, by false position."""
-    excess = {end: of.second_moment(end) - 1 for end in (low, high)}
-    for _ in range(100):
-        middle = high - excess[high] * (high - low) / (excess[high] - excess[low])
-        excess[middle] = of.second_moment(middle) - 1
-        if abs(excess[middle]) <= 1e-14:
-            return middle
-        if excess[middle] * excess[high] < 0:
-            low = high
-        else:
-            excess[low] /= 2  # the Illinois rule: else this end might stay for ever
-        high = middle
-    raise NumericalError(
-        f"the He scale of {of.name} was not found near {high:.6g}: E phi(rho)^2 is too steep or too rough"
+        "equation (7) fixes no beta: use relu, gelu, softplus, square or identity, or rescale it in a custom Activation"
     )
 
 
 def _expect(f: Elementwise, deviation: float, of: Activation) -> float:
-    """Return E f(rho), rho ~ N(0, deviation^2): Gauss-Legendre panels, halved until two answers agree.
+    """Return E f(rho), rho ~ N(0, deviation^2): Gauss-Legendre panels, halved until two results agree.
 
     Panels end at the kinks and shrink around 0 at the scale of f as well as at that of rho, so that a step that is
-    narrow against the Gaussian is resolved at once.
+    narrow compared with the Gaussian is resolved at once.
     """
     if deviation == 0:
         return f(torch.zeros(1, dtype=torch.float64, device="cpu")).item()
     scales = [sign * 2.0**power / deviation for power in range(-6, 9) for sign in (-1, 1)]
     inner = [point for point in [*scales, *(kink / deviation for kink in of.kinks)] if abs(point) < 38]
-    # Beyond 38 standard deviations the density is below the smallest number; from 14 on a coarse look is enough.
+    # Beyond 38 standard deviations the density is below the smallest number; from 14 on one panel is enough.
     edges = torch.tensor(sorted({-38, *range(-14, 15), 38, *inner}), dtype=torch.float64, device="cpu")
     before = math.inf
     for _ in range(7):
@@ -195,34 +185,31 @@ def _sample() -> Tensor:
 
 
 def _check(of: Activation) -> None:
-    """Refuse an activation whose parts do not fit together, before a measurement relies on them."""
+    """Raise if the parts of an activation do not fit together, before a measurement relies on them."""
     if not (isinstance(of.name, str) and of.name):
         raise InputError(f"name of an activation must be a word, got {of.name!r}")
     if of.parity not in ("even", "odd", None):
         raise InputError(f"parity must be 'even', 'odd' or None, got {of.parity!r}")
     if not (isinstance(of.lipschitz, int | float) and of.lipschitz > 0):
         raise InputError(f"lipschitz must be a number > 0 or inf, got {of.lipschitz}")
-    if of.beta is not None and not (math.isfinite(of.beta) and of.beta > 0):
-        raise InputError(f"beta must be a finite number > 0 or None, got {of.beta}")
+    if of.beta is not None:
+        check_positive(of.beta, "beta")
     object.__setattr__(of, "kinks", tuple(of.kinks))
     x = _sample()
     for part in ("phi", "derivative", "curvature"):
         for dtype in (torch.float32, torch.float64):
             values = getattr(of, part)(x.to(dtype).reshape(8, 8))
             if values.shape != (8, 8) or values.dtype != dtype:
-                got = f"{values.dtype} of shape {tuple(values.shape)}"
-                raise InputError(
-                    f"{part} of {of.name} must keep shape and dtype, got {got} from {dtype} of shape (8, 8)"
-                )
+                got = f"{values.dtype} of shape {tuple(values.shape)} from {dtype} of shape (8, 8)"
+                raise InputError(f"{part} of {of.name} must keep shape and dtype, got {got}")
             if not bool(torch.isfinite(values).all()):
                 raise InputError(f"{part} of {of.name} must be finite on [-4, 4], got nan or inf")
     _check_derivative(of, x, "phi", "derivative")
     _check_derivative(of, x, "derivative", "curvature")
     steepest = of.derivative(x).abs().max().item()
     if steepest > of.lipschitz * (1 + 1e-9):
-        raise InputError(
-            f"lipschitz of {of.name} must be max |phi'|, got {of.lipschitz} but |phi'| reaches {steepest:.6g}"
-        )
+        got = f"{of.lipschitz} but |phi'| reaches {steepest:.6g}"
+        raise InputError(f"lipschitz of {of.name} must be max |phi'|, got {got}")
     if of.parity is not None:
         mirrored = of.phi(-x) if of.parity == "even" else -of.phi(-x)
         if not torch.allclose(mirrored, of.phi(x), rtol=1e-9, atol=1e-9):
@@ -230,36 +217,22 @@ def _check(of: Activation) -> None:
 
 
 def _check_derivative(of: Activation, x: Tensor, function: str, derivative: str) -> None:
-    """Compare a derivative with central differences; loosely, for it is there to catch wrong signs and factors."""
+    """Compare a derivative with central differences; loosely, to catch wrong signs and factors."""
     step = 1e-5
     f, g = getattr(of, function), getattr(of, derivative)(x)
     error = ((f(x + step) - f(x - step)) / (2 * step) - g).abs()
     for kink in of.kinks:
         error = torch.where((x - kink).abs() < 2 * step, 0, error)
     if error.max().item() > 1e-3 * (1 + g.abs().max().item()):
-        worst = x[error.argmax()].item()
-        raise InputError(
-            f"{derivative} of {of.name} must be the derivative of its {function}, and is not at {worst:.4g}"
-        )
+        at = f"{x[error.argmax()].item():.4g}"
+        raise InputError(f"{derivative} of {of.name} must be the derivative of its {function}, and is not at {at}")
 
 
-# Named functions, not lambdas, so that activations can be sent to other processes.
+# Named functions, not lambdas, so that activations can be pickled; each returns a new tensor.
 
 
 def _density(x: Tensor) -> Tensor:
     return torch.exp(-(x**2) / 2) / _ROOT_2_PI
-
-
-def _zeros(x: Tensor) -> Tensor:
-    return torch.zeros_like(x)
-
-
-def _ones(x: Tensor) -> Tensor:
-    return torch.ones_like(x)
-
-
-def _copy(x: Tensor) -> Tensor:
-    return x.clone()  # never the argument itself: callers may write into what they get
 
 
 def _relu_derivative(x: Tensor) -> Tensor:
@@ -321,24 +294,16 @@ def _half_square(x: Tensor) -> Tensor:
 # max of Phi(x) + x p(x), p the density: its derivative (2 - x^2) p(x) vanishes at sqrt(2), where p = e^-1 / sqrt(2 pi).
 _GELU_LIPSCHITZ = (1 + math.erf(1)) / 2 + math.sqrt(2) * math.exp(-1) / _ROOT_2_PI
 
-# Mean derivatives: Phi(rho) and the sigmoid are 1/2 plus an odd function, and x p(x), sin and x are odd.
+# name, phi, phi', phi'', Lipschitz constant, parity, kinks, E phi' and beta. E phi' is 1/2 where phi' is 1/2 plus an
+# odd function (Phi, the sigmoid), and 0 where phi' is odd.
 _ALL = (
-    Activation("relu", torch.relu, _relu_derivative, _zeros, lipschitz=1.0, mean_derivative=0.5, beta=2.0),
-    Activation("tanh", torch.tanh, _tanh_derivative, _tanh_curvature, lipschitz=1.0, parity="odd"),
-    Activation("gelu", _gelu, _gelu_derivative, _gelu_curvature, lipschitz=_GELU_LIPSCHITZ, mean_derivative=0.5),
-    Activation("softplus", _softplus, torch.sigmoid, _sigmoid_derivative, lipschitz=1.0, mean_derivative=0.5),
-    Activation("cos", torch.cos, _minus_sin, _minus_cos, lipschitz=1.0, parity="even", mean_derivative=0.0),
-    Activation(
-        "square",
-        _half_square,
-        _copy,
-        _ones,
-        lipschitz=math.inf,
-        parity="even",
-        mean_derivative=0.0,
-        beta=2 / math.sqrt(3),
-    ),
-    Activation("identity", _copy, _ones, _zeros, lipschitz=1.0, parity="odd", mean_derivative=1.0, beta=1.0),
-    Activation("sigmoid", torch.sigmoid, _sigmoid_derivative, _sigmoid_curvature, lipschitz=0.25),
+    Activation("relu", torch.relu, _relu_derivative, torch.zeros_like, 1.0, None, (), 0.5, 2.0),
+    Activation("tanh", torch.tanh, _tanh_derivative, _tanh_curvature, 1.0, "odd"),
+    Activation("gelu", _gelu, _gelu_derivative, _gelu_curvature, _GELU_LIPSCHITZ, None, (), 0.5),
+    Activation("softplus", _softplus, torch.sigmoid, _sigmoid_derivative, 1.0, None, (), 0.5),
+    Activation("cos", torch.cos, _minus_sin, _minus_cos, 1.0, "even", (), 0.0),
+    Activation("square", _half_square, torch.clone, torch.ones_like, math.inf, "even", (), 0.0, 2 / math.sqrt(3)),
+    Activation("identity", torch.clone, torch.ones_like, torch.zeros_like, 1.0, "odd", (), 1.0, 1.0),
+    Activation("sigmoid", torch.sigmoid, _sigmoid_derivative, _sigmoid_curvature, 0.25),
 )
 ACTIVATIONS: Mapping[str, Activation] = MappingProxyType({item.name: item for item in _ALL})

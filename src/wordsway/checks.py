@@ -40,7 +40,7 @@ def check_positive(value: Any, name: str) -> float:
 
 def check_size(value: SupportsIndex, name: str) -> int:
     """Return a size such as n, d, k or depth as an int >= 1."""
-    size = _as_int(value)
+    size = as_int(value)
     if size is None or size < 1:
         raise InputError(f"{name} must be an integer >= 1, got {describe(value)}")
     if size >= 2**63:
@@ -58,7 +58,7 @@ def check_at_most(value: SupportsIndex, name: str, limit: int, reason: str) -> i
 
 def check_index(value: SupportsIndex, size: int, name: str) -> int:
     """Return an index below `size`, such as that of a layer or a head, as an int."""
-    index = _as_int(value)
+    index = as_int(value)
     if index is None or not 0 <= index < size:
         raise InputError(f"{name} must be from 0 to {size - 1}, got {describe(value)}")
     return index
@@ -95,7 +95,7 @@ def check_dtype(dtype: torch.dtype, name: str = "dtype") -> torch.dtype:
 
 def check_word(n: int, word: SupportsIndex) -> int:
     """Return a position in a context of n words as an int; negative positions are refused."""
-    position = _as_int(word)
+    position = as_int(word)
     if position is None or not 0 <= position < n:
         raise InputError(
             f"word must be 0..{n - 1}, got {describe(word)}: positions are integers counted from 0, never from the end"
@@ -167,7 +167,7 @@ def dtype_error(name: str, dtype: str, rule: str = _RULE) -> InputError:
 
 def check_finite(values: Tensor, name: str) -> None:
     """Raise on nan and inf, in one pass that allocates nothing: both ends are finite only if all entries are."""
-    if values.numel() and not all(math.isfinite(end) for end in torch.aminmax(values)):
+    if values.numel() and not all(math.isfinite(end) for end in torch.aminmax(values.detach())):
         raise InputError(f"{name} must be finite, got nan or inf: drop or replace those entries")
 
 
@@ -292,7 +292,7 @@ def _as_float(value: object) -> float:
         return math.nan
 
 
-def _as_int(value: object) -> int | None:
+def as_int(value: object) -> int | None:
     """Return an integer scalar of Python, NumPy or torch as an int, and None for anything else; bool is no integer."""
     if _is_bool(value) or is_sequence(value):
         return None

@@ -1,4 +1,4 @@
-"""How much memory there is, refusing what cannot fit before it is allocated, and measuring what was used."""
+"""Free memory, errors before an allocation that does not fit, and the time and memory that a block took."""
 
 import sys
 import threading
@@ -12,7 +12,7 @@ import psutil  # type: ignore[import-untyped]
 
 from wordsway.errors import InputError
 
-SMALL = 2**20  # bytes; asking the system takes a millisecond or two, which nothing smaller is worth
+SMALL = 2**20  # bytes below which free memory is not looked up, since that takes a millisecond or two
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 _CGROUPS = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
@@ -21,7 +21,7 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
 def human(size: int) -> str:
-    """Write a number of bytes for people, in decimal units: ``human(106_168_320_000) == "106.2 GB"``."""
+    """Format a number of bytes in decimal units: ``human(106_168_320_000) == "106.2 GB"``."""
     if size < 1000:
         return f"{size} B"
     for power, unit in enumerate(_UNITS, start=1):
@@ -31,13 +31,13 @@ def human(size: int) -> str:
 
 
 def available() -> int:
-    """Return the bytes that may still be allocated: what the machine has free, or its control group if that is less."""
+    """Return the bytes that can still be allocated: the free memory of the machine, or of its control group if less."""
     free = int(psutil.virtual_memory().available)
     return max(0, min([free, *_cgroup_free(_CGROUPS, _MEMBERSHIP)]))
 
 
 def require(needed: int, what: str, remedy: str = "use a smaller size") -> None:
-    """Raise unless `needed` bytes can still be allocated; call it before allocating. Less than `SMALL` always passes.
+    """Raise unless `needed` bytes can still be allocated; call it before allocating. Less than `SMALL` never raises.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def require(needed: int, what: str, remedy: str = "use a smaller size") -> None:
     Raises
     ------
     InputError
-        In one line: what needs how much, how much is free, and the remedy.
+        With what is needed, what is free, and the remedy, in one line.
     """
     if needed < SMALL:
         return
@@ -61,7 +61,7 @@ def require(needed: int, what: str, remedy: str = "use a smaller size") -> None:
 
 
 def _cgroup_free(root: Path, membership: Path) -> list[int]:
-    """List what is left under each memory limit (version 2 or 1) of the control groups this process is in."""
+    """Return what is left under each memory limit (version 2 or 1) of the control groups of this process."""
     try:
         lines = membership.read_text().splitlines()
     except OSError:
@@ -78,46 +78,46 @@ def _cgroup_free(root: Path, membership: Path) -> list[int]:
         else:
             continue
         inside = Path(group.lstrip("/"))
-        # Every ancestor may set a limit. In a container the path may be the host's and the top is then all we can see.
+        # Every ancestor may set a limit. In a container the path may be the host's, so that only the top is visible.
         folders = {top / part for top in tops for part in (inside, *inside.parents)}
         left += [free for folder in folders if (free := _folder_free(folder, *names)) is not None]
     return left
 
 
 def _folder_free(folder: Path, limit: str, usage: str, cache: str) -> int | None:
-    """Return what one control group leaves, or None where it sets no limit that can be read."""
+    """Return what is left in one control group, or None if it has no limit that can be read."""
     try:
         allowed = int((folder / limit).read_text())
         used = int((folder / usage).read_text())
         stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
     except (OSError, ValueError):  # no such file, or "max"
         return None
-    return allowed - used + int(stat.get(cache, 0))  # file cache is given back when memory is short
+    return allowed - used + int(stat.get(cache, 0))  # the file cache is released when memory is short
 
 
 @dataclass
 class ResourceUsage:
-    """Seconds and peak resident memory of a block, and what it computed in: ``with ResourceUsage() as usage: ...``.
+    """Seconds and peak resident memory of a block, with dtype and device: ``with ResourceUsage() as usage: ...``.
 
     Attributes
     ----------
     seconds
-        Wall time between entering and leaving.
+        Wall time of the block.
     peak_mb
-        Largest resident memory of the whole process while inside, in MB (10^6 bytes). It includes what was resident on
-        entry, and what other threads used meanwhile; memory that an allocator kept from earlier work and hands out
-        again is resident on entry, and raises no peak. Where the operating system cannot forget an earlier peak (all
-        but Linux), it is the peak since the process started: an upper bound.
+        Largest resident memory of the whole process during the block, in MB (10^6 bytes). It includes what was resident
+        on entry, and what other threads used meanwhile; memory that an allocator kept from earlier work and uses again
+        is resident on entry and raises no peak. On systems that cannot reset the peak (all but Linux), it is the peak
+        since the process started: an upper bound.
     dtype, device
-        What the numbers were computed in, where `computed_in` was called.
+        Of the computation, set by `computed_in`.
     evaluations
         Batches of perturbations that a search evaluated.
 
     Notes
     -----
-    Blocks may be nested and may overlap between threads: the high-water mark is one for the process, so each reset
-    first hands the mark to every block that is running. Entering writes a small file of the system, leaving reads one.
-    One object measures one block.
+    Blocks may be nested and may overlap between threads: the process has a single high-water mark, so before each reset
+    every running block takes note of it. Entering writes a small file of the system, leaving reads one. One object
+    measures one block.
     """
 
     seconds: float = 0.0
@@ -128,7 +128,7 @@ class ResourceUsage:
 
     def __enter__(self) -> Self:
         with _LOCK:
-            _hand_out()
+            _note_peak()
             _reset_high_water()
             _RUNNING.append(self)
         self._start = time.perf_counter()
@@ -139,15 +139,16 @@ class ResourceUsage:
     ) -> None:
         self.seconds = time.perf_counter() - self._start
         with _LOCK:
-            _hand_out()
+            _note_peak()
             _RUNNING[:] = [usage for usage in _RUNNING if usage is not self]
 
     def computed_in(self, dtype: object, device: object, evaluations: int) -> Self:
-        """Return a copy that also states what the block computed in and how many evaluations it took."""
+        """Return a copy with dtype and device of the computation and its number of evaluations."""
         name = str(dtype).removeprefix("torch.")
         return replace(self, dtype=name, device=str(device), evaluations=evaluations)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
         return asdict(self)
 
 
@@ -155,8 +156,8 @@ _LOCK = threading.Lock()
 _RUNNING: list[ResourceUsage] = []
 
 
-def _hand_out() -> None:
-    """Raise the peak of every running block to the present high-water mark."""
+def _note_peak() -> None:
+    """Raise the peak of every running block to the current high-water mark."""
     if _RUNNING:
         mark = _high_water() / 1e6
         for usage in _RUNNING:
@@ -164,11 +165,11 @@ def _hand_out() -> None:
 
 
 def _reset_high_water() -> None:
-    """Make the kernel forget the peak so far, where it can: then the next peak read is this block's own."""
+    """Reset the kernel's high-water mark, so that the next one that is read is that of this block."""
     try:
         _CLEAR_REFS.write_text("5")
     except OSError:
-        return  # not Linux, or not permitted: the peak stays that of the process
+        return  # not Linux, or not permitted: the peak remains that of the process
 
 
 def _high_water() -> int:
@@ -183,7 +184,7 @@ def _high_water() -> int:
 
 
 def _process_peak() -> int:
-    """Return the peak resident memory of the process in bytes, or what is resident now where no peak is kept."""
+    """Return the peak resident memory of the process in bytes; on Windows, what is resident now."""
     if sys.platform == "win32":
         return int(psutil.Process().memory_info().rss)
     import resource

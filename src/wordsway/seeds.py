@@ -1,10 +1,9 @@
-"""Randomness from a seed and a purpose: a context and a weight drawn with one seed never share their numbers."""
+"""Random numbers from a seed and a purpose: a context and weights drawn with one seed never share their numbers."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import operator
 from collections.abc import Iterator, Sequence
 from typing import SupportsIndex
 
@@ -12,33 +11,33 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wordsway.errors import InputError, one_line
+from wordsway.checks import as_int, describe
+from wordsway.errors import InputError
 
 
 def check_seed(seed: SupportsIndex) -> int:
-    """Return a seed as an int that every generator takes: 0 <= seed < 2^63."""
-    try:
-        value = -1 if isinstance(seed, bool) else operator.index(seed)
-    except (TypeError, ValueError):
-        value = -1
-    if not 0 <= value < 2**63:
-        raise InputError(f"seed must be an integer with 0 <= seed < 2^63, got {one_line(repr(seed), 40)}")
+    """Return a seed as an int with 0 <= seed < 2^63."""
+    value = as_int(seed)
+    if value is None or not 0 <= value < 2**63:
+        raise InputError(f"seed must be an integer with 0 <= seed < 2^63, got {describe(seed)}")
     return value
 
 
 def derive(seed: SupportsIndex, purpose: str) -> int:
-    """A seed of its own for one purpose: the same every time, unrelated to those of other purposes."""
-    digest = hashlib.sha256(f"{check_seed(seed)}/{purpose}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
+    """Return a seed for one purpose: a function of both arguments, unrelated to the seeds of other purposes."""
+    return int.from_bytes(_hash(seed, purpose)[:8], "big") >> 1
 
 
 def generator(seed: SupportsIndex, purpose: str) -> np.random.Generator:
     """Return a new generator for one seed and purpose; no global generator is read or set.
 
-    All 256 bits of a hash of seed and purpose enter the state of the generator, so that no two of them are the same.
+    Its state comes from all 256 bits of a hash, so that the generators of different seeds or purposes are unrelated.
     """
-    digest = hashlib.sha256(f"{check_seed(seed)}/{purpose}".encode()).digest()
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(int.from_bytes(digest, "big"))))
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(int.from_bytes(_hash(seed, purpose), "big"))))
+
+
+def _hash(seed: SupportsIndex, purpose: str) -> bytes:
+    return hashlib.sha256(f"{check_seed(seed)}/{purpose}".encode()).digest()
 
 
 def normal(
@@ -58,7 +57,7 @@ def signs(source: np.random.Generator, count: int) -> Tensor:
 
 @contextlib.contextmanager
 def untouched(seed: int | None = None) -> Iterator[None]:
-    """Leave torch's global generator as it was; inside, it starts from `seed` where one is given."""
+    """Restore torch's global generator on exit; inside, it starts from `seed` if one is given."""
     state = torch.get_rng_state()
     try:
         if seed is not None:

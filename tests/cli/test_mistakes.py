@@ -225,19 +225,16 @@ def _cut_short(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-8])
 
 
-NO_ARRAY = "it is not a .npy file: save one array with numpy.save"
+NO_ARRAY = "it is no complete .npy file of numbers: save one array of floats with numpy.save"
 FILES = [
     (lambda path: None, "No such file or directory"),
     (lambda path: path.mkdir(), "Is a directory"),
     (lambda path: path.write_text("no numbers here"), NO_ARRAY),
     (lambda path: path.write_bytes(pickle.dumps(_Trap())), NO_ARRAY),
-    (
-        lambda path: np.save(path, np.array([[_Trap()]], dtype=object), allow_pickle=True),
-        "it holds pickled Python objects, which can run code when loaded: save an array of floats",
-    ),
-    (_cut_short, "it is cut short: shape (4, 3) needs 96 bytes, got 88: save or copy it again"),
-    (lambda path: np.save(path, np.ones(3)), "... got shape (3,): save (n, d), or (count, n, d) for several"),
-    (lambda path: np.save(path, np.ones((0, 3))), "... got shape (0, 3): save at least one word"),
+    (lambda path: np.save(path, np.array([[_Trap()]], dtype=object), allow_pickle=True), NO_ARRAY),
+    (_cut_short, NO_ARRAY),
+    (lambda path: np.save(path, np.ones(3)), "... got shape (3,): save (n, d), or (count, n, d) for several contexts"),
+    (lambda path: np.save(path, np.ones((0, 3))), "... got shape (0, 3): save (n, d), or (count, n, d) ..."),
     (
         lambda path: np.save(path, np.ones((2, 3), dtype=int)),
         "its array must be float32 or float64, got int64: convert it to float64 first",
