@@ -115,7 +115,7 @@ def test_drawn_weights_have_their_variance_and_seeds_of_their_own() -> None:
 # The chain of the proof
 
 
-def test_the_chain_goes_down_and_ends_near_a_multiple_of_the_identity() -> None:
+def test_the_smallest_eigenvalues_along_the_chain_and_the_distance_to_a_multiple_of_the_identity() -> None:
     X = normal(30, 40, seed=5)
     distances = []
     for width in (20, 300):
@@ -124,9 +124,24 @@ def test_the_chain_goes_down_and_ends_near_a_multiple_of_the_identity() -> None:
         assert float(torch.linalg.eigvalsh(K - chain.block)[0]) > -1e-9 * float(K.abs().max())
         torch.testing.assert_close(chain.block, ntk(network, X, layer=1))
         torch.testing.assert_close(chain.twice.sum(0), torch.zeros(30, dtype=torch.float64), atol=1e-9, rtol=0)
-        assert chain.scale * 29 == pytest.approx(float(chain.twice.trace()))
+        complement = torch.linalg.qr(torch.cat([torch.ones(30, 1), normal(30, 29)], 1)).Q[:, 1:].double()
+        inside = torch.linalg.eigvalsh(complement.mT @ chain.twice @ complement)
+        assert chain.scale == pytest.approx(float(inside.mean()))
+        assert chain.distance == pytest.approx(float((inside / chain.scale - 1).abs().max()))
+        assert chain.smallest_twice == pytest.approx(float(inside[0]))
+        for name, matrix in (("kernel", K), ("block", chain.block), ("centred", chain.centred)):
+            expected = float(torch.linalg.eigvalsh(matrix)[0])
+            assert getattr(chain, f"smallest_{name}") == pytest.approx(expected)
+        assert chain.smallest_kernel >= chain.smallest_block * (1 - 1e-9)
+        assert chain.smallest_twice >= chain.smallest_centred * (1 - 1e-9)
         distances.append(chain.distance)
     assert distances[1] < min(0.8, distances[0])
+    assert chain.smallest_block > 0.5 * chain.smallest_centred
+
+
+def test_centring_is_no_order_of_matrices() -> None:
+    chain = ntk_chain(Network.drawn([40, 20, 20], "square"), gaussian_context(30, 40))
+    assert float(torch.linalg.eigvalsh(chain.block - chain.centred)[0]) < -0.01 * float(chain.block.diagonal().mean())
 
 
 def test_the_centred_matrices_by_hand() -> None:

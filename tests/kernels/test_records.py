@@ -20,7 +20,7 @@ RECORDS: dict[str, tuple[Callable[[], Record], set[str], str]] = {
         {"smallest_eigenvalue", "residual", "status", "method", "floor"},
         "smallest_eigenvalue",
     ),
-    "chain": (lambda: kernels.ntk_chain(NETWORK, X), {"scale", "distance"}, "scale"),
+    "chain": (lambda: kernels.ntk_chain(NETWORK, X), {"scale", "distance", "smallest_twice"}, "scale"),
     "flow": (
         lambda: kernels.gradient_flow(NETWORK, X, Y, [0.0, 0.1]),
         {"times", "linear", "actual", "bound", "smallest_eigenvalue"},

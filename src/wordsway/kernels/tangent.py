@@ -13,7 +13,7 @@ from wordsway import memory
 from wordsway.checks import as_array, check_index
 from wordsway.errors import InputError, NumericalError
 from wordsway.kernels.network import Network, check_network
-from wordsway.records import Record
+from wordsway.records import Record, bars
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +58,12 @@ def ntk(network: Network | nn.Module, X: Any, layer: int | None = None) -> Tenso
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Chain(Record):
-    """The chain of the proof: K >= J J^T >= J_FB J_FB^T >= the same centred again, which is close to a multiple of I.
+    """The matrices of the proof: the kernel K, the block J J^T of one weight, centred (J_FB J_FB^T), centred again.
+
+    K - J J^T is positive semi-definite, so that lambda_min(K) >= lambda_min(J J^T). Centring is no such order:
+    J J^T - J_FB J_FB^T has negative eigenvalues for most networks. What holds is that the smallest eigenvalue of the
+    last matrix, on the complement of the vector of ones, is at least that of the one before; how they compare with that
+    of J J^T is measured here.
 
     Attributes
     ----------
@@ -69,9 +74,11 @@ class Chain(Record):
     twice : Tensor (N, N)
         The rows of J_FB centred again.
     scale : float
-        The mean eigenvalue of `twice` on the complement of the vector of ones, which centring takes to 0.
+        The mean eigenvalue of `twice` on the complement of the vector of ones, which centring maps to 0.
     distance : float
         |twice - scale I| / scale there, in operator norm: below 1 it shows that `twice` is well conditioned.
+    smallest_kernel, smallest_block, smallest_centred, smallest_twice : float
+        The smallest eigenvalues of K and of the three matrices, the last one on the complement of the vector of ones.
     """
 
     block: Tensor
@@ -79,14 +86,17 @@ class Chain(Record):
     twice: Tensor
     scale: float
     distance: float
+    smallest_kernel: float
+    smallest_block: float
+    smallest_centred: float
+    smallest_twice: float
+
+    summary_fields = ("scale", "distance", "smallest_kernel", "smallest_block", "smallest_centred", "smallest_twice")
 
     def draw(self, ax: Axes) -> None:
-        """Draw the eigenvalues of the three matrices in increasing order."""
-        for name in ("block", "centred", "twice"):
-            ax.plot(torch.linalg.eigvalsh(getattr(self, name)).tolist(), label=name)
-        ax.axhline(self.scale, linestyle="--", label="scale")
-        ax.set(xlabel="rank", ylabel="eigenvalue")
-        ax.legend()
+        """Draw the smallest eigenvalues along the chain, and the multiple of I that the last matrix is close to."""
+        names = ("kernel", "block", "centred", "twice")
+        bars(ax, {name: getattr(self, f"smallest_{name}") for name in names} | {"scale": self.scale})
 
 
 def ntk_chain(network: Network, X: Any) -> Chain:
@@ -105,11 +115,25 @@ def ntk_chain(network: Network, X: Any) -> Chain:
     forward, backward = forward - forward.mean(0), backward - backward.mean(0)
     centred = (forward @ forward.mT) * (backward @ backward.mT)
     twice = centred - centred.mean(0) - centred.mean(1, keepdim=True) + centred.mean()
-    values = torch.linalg.eigvalsh(twice)[1:]  # the first is 0, for the vector of ones that centring takes away
+    values = torch.linalg.eigvalsh(twice)[1:]  # the first is 0, for the vector of ones
     scale = float(values.mean())
     if scale <= len(inputs) * torch.finfo(inputs.dtype).eps * float(block.diagonal().max()):
         raise NumericalError("nothing is left of the centred chain: inputs or what is propagated back must differ")
-    return Chain(block, centred, twice, scale, float((values - scale).abs().max()) / scale)
+    return Chain(
+        block=block,
+        centred=centred,
+        twice=twice,
+        scale=scale,
+        distance=float((values - scale).abs().max()) / scale,
+        smallest_kernel=_smallest(ntk(network, inputs)),
+        smallest_block=_smallest(block),
+        smallest_centred=_smallest(centred),
+        smallest_twice=float(values[0]),
+    )
+
+
+def _smallest(matrix: Tensor) -> float:
+    return float(torch.linalg.eigvalsh(matrix)[0])
 
 
 def _by_jacobian(module: nn.Module, X: Tensor) -> Tensor:
