@@ -78,12 +78,12 @@ def _run(arguments: list[str]) -> None:
             code: int | str | None = 0
         except SystemExit as ended:
             code = ended.code
-    said = err.getvalue()
+    printed = err.getvalue()
     assert code in (0, 1, 2, None), arguments
-    assert "Traceback" not in said
+    assert "Traceback" not in printed
     if code == 1:
-        assert said.startswith("wordsway: ") or not said, (arguments, said)
-        assert said.count("\n") <= 1, (arguments, said)
+        assert printed.startswith("wordsway: ") or not printed, (arguments, printed)
+        assert printed.count("\n") <= 1, (arguments, printed)
 
 
 def test_every_command_is_tried() -> None:

@@ -187,7 +187,7 @@ def test_the_command_of_a_figure() -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_the_page_has_every_figure_in_the_order_asked_for(store: Store, folder: Path) -> None:
+def test_the_page_has_every_figure_in_the_given_order(store: Store, folder: Path) -> None:
     low = experiment("low", claims=lambda table: [above("every value exceeds 1", table, 1.0, "value")])
     open_ = experiment("open", claims=lambda table: [Verdict("nobody knows", "little", None)])
     ones = [experiment("also"), low, open_]
@@ -272,5 +272,5 @@ def test_other_and_broken_files_in_the_folder_are_ignored(store: Store, folder: 
     assert Document(write_page(folder).read_text(encoding="utf-8")).values("id") == ["one"]
 
 
-def test_a_folder_without_figures_has_a_page_too(folder: Path) -> None:
+def test_a_folder_without_figures_has_a_page(folder: Path) -> None:
     assert "There are no figures yet." in write_page(folder).read_text(encoding="utf-8")

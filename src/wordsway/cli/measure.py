@@ -146,10 +146,10 @@ class Contexts:
         from wordsway.contexts import load_contexts, normalize
         from wordsway.errors import InputError
 
-        asked = None if dtype is None else getattr(torch, check_choice("dtype", dtype, DTYPES))
+        chosen = None if dtype is None else getattr(torch, check_choice("dtype", dtype, DTYPES))
         self.data = data
         self.stored: Tensor | None = None
-        self.dtype: torch.dtype = asked or torch.float64
+        self.dtype: torch.dtype = chosen or torch.float64
         if not _is_file(data):
             self.n, self.d = check_size(n or 0, "n"), check_size(d or 0, "d")
             return
@@ -159,7 +159,7 @@ class Contexts:
                 context.copy_(normalize(context))  # before any conversion, so that nothing overflows
             except InputError as error:
                 raise InputError(f"cannot use context {number} of {data}: {error}") from error
-        self.stored = stored if asked is None else stored.to(asked)
+        self.stored = stored if chosen is None else stored.to(chosen)
         self.dtype = self.stored.dtype
         _, self.n, self.d = stored.shape
         for name, given, own in (("n", n, self.n), ("d", d, self.d)):

@@ -54,7 +54,7 @@ def swaps(
     check_size(top, "top"), check_seed(seed)
     if checks is not None:
         check_size(checks, "checks")
-    found = load(model).swaps(
+    replacements = load(model).swaps(
         text,
         position_or_word(word),
         top=top,
@@ -70,9 +70,9 @@ def swaps(
         progress=sys.stderr.isatty(),
     )
     if not as_json:
-        print_swaps(found)
+        print_swaps(replacements)
         return
     names = ("candidates", "checked", "exhaustive", "shortfall")
-    shared = {name: getattr(found, name) for name in names}
-    rows = zip(found.rows(), found.swaps, strict=True)
+    shared = {name: getattr(replacements, name) for name in names}
+    rows = zip(replacements.rows(), replacements.swaps, strict=True)
     print_json({**row, "text": swap.text, **shared} for row, swap in rows)

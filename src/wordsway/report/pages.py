@@ -52,7 +52,7 @@ def text_page(study: TextStudy, options: Options) -> str:
     """Return the page about one text as HTML, to be written as UTF-8."""
     profile = study.profile
     rows = profile.rows()
-    replaced = {found.word.position: found for found in study.swaps}
+    replaced = {swaps.word.position: swaps for swaps in study.swaps}
     values = {
         word.tokens: (row["sensitivity"], _note(row, replaced.get(word.position)))
         for word, row in zip(profile.words, rows, strict=True)
@@ -120,7 +120,7 @@ def _share(value: float, top: float, full: float = 100.0) -> str:
 
 
 def _note(row: Mapping[str, Any], swaps: Swaps | None) -> str:
-    """The numbers of a word, a line each, shown when it is pointed at."""
+    """Return the numbers of a word, one per line, shown when it is pointed at."""
     lines = [f"sensitivity {number(row['sensitivity'])}", f"radius {number(row['radius'])}", str(row["status"])]
     if swaps is not None:
         lines.append("replacements: " + "; ".join(f"{swap.word} {number(swap.value)}" for swap in swaps.swaps))

@@ -1,4 +1,4 @@
-"""From finished trials to files: a table, a picture and verdicts for each figure, and one page for all of them."""
+"""Files of figures: a table, pictures and verdicts for each, and one page for all of them."""
 
 from __future__ import annotations
 
@@ -19,81 +19,80 @@ from wordsway.report.pages import figures_page, picture
 
 STORE = "store.sqlite"
 _PAGE = "index.html"
-# What a file has to hold to be the summary of a figure.
+# Keys of the summary of a figure, with their types.
 _SUMMARY = {"name": str, "title": str, "about": str, "command": str, "facts": dict, "verdicts": list, "table": list}
 _COUNTS = ("asked", "finished", "problems")
 
 
-def write_figure(found: FigureResult, folder: Path) -> list[Path]:
+def write_figure(result: FigureResult, folder: Path) -> list[Path]:
     """Write a figure's table (CSV), pictures (PNG, SVG, SVG for a dark page) and verdicts (JSON)."""
-    name = found.experiment.name
-    files: dict[str, bytes] = {f"{name}.csv": table_as_csv(found.table).encode()}
-    if found.table:
+    name = result.experiment.name
+    files: dict[str, bytes] = {f"{name}.csv": table_as_csv(result.table).encode()}
+    if result.table:
 
         def draw(figure: Any) -> None:
-            found.experiment.plot(found.table, figure)
+            result.experiment.plot(result.table, figure)
 
         files |= {
             f"{name}.svg": render(draw, "svg"),
             f"{name}-dark.svg": render(draw, "svg", dark=True),
             f"{name}.png": render(draw, "png"),
         }
-    files[f"{name}.json"] = json.dumps(_summary(found), indent=1, ensure_ascii=False).encode()
+    files[f"{name}.json"] = json.dumps(_summary(result), indent=1, ensure_ascii=False).encode()
     for file, content in files.items():
         replace_file(folder / file, content)
     return [folder / file for file in files]
 
 
-def _summary(found: FigureResult) -> dict[str, Any]:
-    """Everything that the page shows of a figure, so that it can be made without running anything."""
-    experiment, scope = found.experiment, found.config
+def _summary(result: FigureResult) -> dict[str, Any]:
+    """Return everything that the page shows of a figure, so that it can be made without running anything."""
+    experiment, config = result.experiment, result.config
     return {
         "name": experiment.name,
         "title": experiment.title,
         "about": experiment.about,
-        "command": command(experiment, scope),
-        "facts": _facts(found),
-        "verdicts": [verdict.to_dict() for verdict in found.verdicts],
-        "asked": found.planned,
-        "finished": found.finished,
-        "problems": found.problems,
-        "table": found.table,
+        "command": command(experiment, config),
+        "facts": _facts(result),
+        "verdicts": [verdict.to_dict() for verdict in result.verdicts],
+        "asked": result.planned,
+        "finished": result.finished,
+        "problems": result.problems,
+        "table": result.table,
     }
 
 
-def _facts(found: FigureResult) -> dict[str, str]:
-    scope = found.config
-    count = found.experiment.trials[scope.scale] if scope.trials is None else scope.trials
+def _facts(result: FigureResult) -> dict[str, str]:
+    config = result.config
+    count = result.experiment.trials[config.scale] if config.trials is None else config.trials
     return {
-        "scale": scope.scale,
-        "parameters": sizes(found.experiment.planned(scope)),
+        "scale": config.scale,
+        "parameters": sizes(result.experiment.planned(config)),
         "trials per point": str(count),
-        "seeds": f"{scope.seed} to {scope.seed + count - 1}",
-        "trials finished": f"{found.finished} of {found.planned}",
+        "seeds": f"{config.seed} to {config.seed + count - 1}",
+        "trials finished": f"{result.finished} of {result.planned}",
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
-def command(experiment: Experiment, scope: RunConfig) -> str:
-    """The command that makes a figure."""
-    parts = ["wordsway reproduce", experiment.name, f"--scale {scope.scale}"]
-    parts += [f"--model {shlex.quote(scope.model)}"] if scope.model and uses_model(experiment, scope) else []
-    parts += [f"--trials {scope.trials}"] if scope.trials else []
-    parts += [f"--seed {scope.seed}"] if scope.seed else []
+def command(experiment: Experiment, config: RunConfig) -> str:
+    """Return the command that makes a figure."""
+    parts = ["wordsway reproduce", experiment.name, f"--scale {config.scale}"]
+    parts += [f"--model {shlex.quote(config.model)}"] if config.model and uses_model(experiment, config) else []
+    parts += [f"--trials {config.trials}"] if config.trials else []
+    parts += [f"--seed {config.seed}"] if config.seed else []
     return " ".join(parts)
 
 
-def uses_model(experiment: Experiment, scope: RunConfig) -> bool:
-    """Whether the model of a scope changes what an experiment asks."""
-    return experiment.planned(scope) != experiment.planned(replace(scope, model=None))
+def uses_model(experiment: Experiment, config: RunConfig) -> bool:
+    """Whether the model of a config changes what an experiment asks."""
+    return experiment.planned(config) != experiment.planned(replace(config, model=None))
 
 
 def write_page(folder: Path, order: Sequence[str] = ()) -> Path:
     """Write the page of all figures that the folder holds, those named in `order` first."""
-    found = {path.stem: _shown(path) for path in sorted(folder.glob("*.json"))}
-    names = [name for name in order if name in found]
-    names += [name for name in found if name not in names]
-    figures = [figure for name in names if (figure := found[name]) is not None]
+    written = {path.stem: _shown(path) for path in sorted(folder.glob("*.json"))}
+    names = dict.fromkeys([*(name for name in order if name in written), *written])
+    figures = [figure for name in names if (figure := written[name]) is not None]
     replace_file(folder / _PAGE, figures_page(figures).encode())
     return folder / _PAGE
 
@@ -106,14 +105,14 @@ def _shown(path: Path) -> dict[str, Any] | None:
         valid = valid and all(isinstance(row, dict) for row in summary["table"])
         if not valid or summary["name"] != path.stem or not NAME.fullmatch(path.stem):  # a copy would be shown twice
             return None
-        asked, finished, problems = (int(summary[name]) for name in _COUNTS)
+        planned, finished, problems = (int(summary[name]) for name in _COUNTS)
         verdicts = [Verdict(**raw) for raw in summary["verdicts"]]
         if any(verdict.holds not in VERDICTS for verdict in verdicts):
             return None
         pictures = _pictures(path) if summary["table"] else []  # older pictures may lie there
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    notes = [f"{asked - finished} of {asked} trials are missing"] if finished < asked else []
+    notes = [f"{planned - finished} of {planned} trials are missing"] if finished < planned else []
     notes += [f"{problems} of them failed"] if problems else []
     kinds = ("png", "svg", "csv") if summary["table"] else ("csv",)
     return {

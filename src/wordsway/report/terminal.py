@@ -27,7 +27,7 @@ _JOINERS = "\u200c\u200d"  # invisible, but letters and emoji need them
 
 
 def console() -> Console:
-    """Return a console on stdout that colours only what it is told to."""
+    """Return a console on stdout that does not colour numbers by itself."""
     return Console(highlight=False)
 
 

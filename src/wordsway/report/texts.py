@@ -81,25 +81,25 @@ def print_title(options: Options, model: str) -> None:
     console().print(Text(title, "bold"))
 
 
-def print_swaps(found: Swaps) -> None:
+def print_swaps(swaps: Swaps) -> None:
     """Print the replacements of a word, the best first."""
     out = console()
-    where = f'word {found.word.position} "{visible(found.word.text)}" replaced'
-    out.print(Text(f"{found.model}, {where}; measured on {measured_on(found.on)}", "bold"))
+    where = f'word {swaps.word.position} "{visible(swaps.word.text)}" replaced'
+    out.print(Text(f"{swaps.model}, {where}; measured on {measured_on(swaps.on)}", "bold"))
     out.print()
-    rows = [{"rank": rank, "word": swap.word, "value": swap.value} for rank, swap in enumerate(found.swaps, 1)]
-    top = found.swaps[0].value
+    rows = [{"rank": rank, "word": swap.word, "value": swap.value} for rank, swap in enumerate(swaps.swaps, 1)]
+    top = swaps.swaps[0].value
     columns: Columns = {"rank": "rank", "word": "word", "": lambda row: Bar(row["value"], top), "sensitivity": "value"}
     out.print(table(rows, columns))
     out.print()
-    out.print(Text(visible(" ".join(found.swaps[0].text.split())), "bold"))
-    if found.exhaustive:
-        out.print(f"all {found.candidates} candidates were tried: the first is the best")
+    out.print(Text(visible(" ".join(swaps.swaps[0].text.split())), "bold"))
+    if swaps.exhaustive:
+        out.print(f"all {swaps.candidates} candidates were tried: the first is the best")
     else:
-        out.print(f"{found.checked} of {found.candidates} candidates were tried, those that rank first")
-    if found.shortfall is not None:
-        out.print(f"the best by ranking is {100 * found.shortfall:.1f}% below the best of all")
-    out.print(f"sensitivity: {change_kind(found.on)}, exact for each replacement", style=NOTE)
+        out.print(f"{swaps.checked} of {swaps.candidates} candidates were tried, those that rank first")
+    if swaps.shortfall is not None:
+        out.print(f"the best by ranking is {100 * swaps.shortfall:.1f}% below the best of all")
+    out.print(f"sensitivity: {change_kind(swaps.on)}, exact for each replacement", style=NOTE)
 
 
 def strip(made: Sequence[Piece], colours: bool, ascii_only: bool = False) -> Text:
