@@ -48,5 +48,4 @@ FIGURE = shared.experiment(
     trials={"quick": 1, "paper": 1},
     claims=claims,
     plot=partial(shared.plot, power=0.5, label="∝ $n^{1/2}$"),
-    version=4,
 )

@@ -7,17 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-from scipy.sparse.linalg import svds
 from torch import Tensor
 
 from wordsway.checks import check_index, check_radius, check_size
 from wordsway.errors import InputError, NumericalError
 from wordsway.maps import Attention
 from wordsway.records import Record
-from wordsway.smoothness.bounds import first_word
-from wordsway.smoothness.heads import Direction, attention_of, dimension, directions, norm, score_gradient, values
+from wordsway.smoothness.heads import Direction, attention_of, dimension, directions, score_gradient, values
 from wordsway.smoothness.jacobian import jacobian_of, tangent
 from wordsway.smoothness.lanczos import top_triplets
 from wordsway.smoothness.local import PRODUCTS, TOLERANCE, LocalLipschitz, local_lipschitz
@@ -25,7 +22,6 @@ from wordsway.smoothness.local import PRODUCTS, TOLERANCE, LocalLipschitz, local
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_SMALL = 64  # rows or columns up to which a matrix is decomposed
 _ROUGH = 1e-3  # residual of the constants during the ascent
 
 
@@ -132,35 +128,30 @@ def adversarial_directions(
 
 
 def _gains(layer: Attention, found: list[Direction], n: int, radius: float) -> list[float]:
-    """Return how far the first word moves the others of a direction's context.
+    """Return how far the first word moves any other word of a direction's context without moving its weight.
 
     With the first word a and all others b, head h gives a the weight p_h = 1 / (1 + (n - 1) exp(s(b, b) - s(b, a))), so
-    that each other word moves by sum_h p_h V_h (dx + (1 - p_h) (a - b) <g_h, dx>), g_h the gradient of s(b, a) in a;
-    without an output the heads are not summed. Where the lower bound `first word` is known, it is that number.
-    Positions are left out.
+    that each other word moves by sum_h p_h V_h dx where dx keeps the scores: the lower bound's way, which grows like
+    sqrt(n). Positions are left out: they do not matter for a choice.
     """
     if len(found) == 1:
         return [1.0]
-    if layer.heads == 1 and layer.rotary is None and layer.query_bias is None:
-        return [first_word(direction, values(layer, 0), n, radius, layer.causal) for direction in found]
     matrices = torch.stack([values(layer, head) for head in range(layer.heads)])  # H p d
     gains = []
     for direction in found:
         first, other = direction.context(2, radius)
-        gradients = torch.stack([score_gradient(layer, head, other) for head in range(layer.heads)])  # H d
-        weights = torch.sigmoid(gradients @ (first - other) - math.log(n - 1))
-        shifts = (1 - weights)[:, None] * (matrices @ (first - other))  # H p
-        moves = weights[:, None, None] * (matrices + shifts[:, :, None] * gradients[:, None])  # H p d
-        gains.append(_norm(moves.flatten(0, 1) if layer.output is None else moves.sum(0)))
+        leads = torch.stack([score_gradient(layer, head, other) @ (first - other) for head in range(layer.heads)])
+        weights = torch.sigmoid(leads - math.log(n - 1))
+        gains.append(_rough_norm(torch.tensordot(weights, matrices, 1)))
     return gains
 
 
-def _norm(matrix: Tensor) -> float:
-    """Return the operator norm, of large matrices to a percent."""
-    if min(matrix.shape) <= _SMALL:
-        return norm(matrix)
-    start = np.random.default_rng(0).standard_normal(min(matrix.shape))
-    return float(svds(matrix.numpy(), k=1, v0=start, tol=1e-2, return_singular_vectors=False)[0])
+def _rough_norm(matrix: Tensor) -> float:
+    """Return the operator norm to a few percent, from below, by a few steps of power iteration."""
+    vector = torch.linspace(0, 2, matrix.shape[1], dtype=matrix.dtype)
+    for _ in range(10):
+        vector = matrix.mT @ (matrix @ torch.nn.functional.normalize(vector, dim=0))
+    return float(torch.linalg.vector_norm(matrix @ torch.nn.functional.normalize(vector, dim=0)))
 
 
 def _ascend(layer: Attention, context: Tensor, radius: float, steps: int, seed: int) -> tuple[Tensor, int]:

@@ -172,7 +172,7 @@ def _lower(layer: Attention, n: int, radius: float) -> list[Bound]:
     gain = values(layer, 0)
     shift = gamma * radius**2
     adversarial = norm(gain) * math.sqrt(n - 1) / (1 + (n - 1) * math.exp(-2 * shift))
-    first = max(first_word(direction, gain, n, radius, layer.causal) for direction in eigenvectors)
+    first = max(_first_word(direction, gain, n, radius, layer.causal) for direction in eigenvectors)
     many = norm(gain) * shift / 2 * exponential(shift) if math.log(n) >= 2 * shift else None
     needed = f"n at least exp(2 gamma R^2) = {exponential(2 * shift):.3g}"
     head = f"one head without positions, gamma = {gamma:.4g}"
@@ -194,7 +194,7 @@ def _no_lower(layer: Attention, n: int) -> str | None:
     return "for n >= 2" if n < 2 else None
 
 
-def first_word(direction: Direction, gain: Tensor, n: int, radius: float, causal: bool) -> float:
+def _first_word(direction: Direction, gain: Tensor, n: int, radius: float, causal: bool) -> float:
     """Return the norm of the columns of the first word in the Jacobian at an adversarial context, without its own row.
 
     Row j gives the first word the weight P = 1 / (1 + m exp(-2 R^2 gamma)), where it attends to m words besides it, and
