@@ -3,15 +3,12 @@
 import dataclasses
 import math
 import pickle
-import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import integrate, special
 from torch import Tensor
 
@@ -66,15 +63,19 @@ def cubic(factor: float = 1.0) -> Activation:
     )
 
 
-def piecewise(threshold: float, **changes: Any) -> Activation:
-    """max(0, x - threshold), whose kink is not at 0."""
+def leaky(kink: float = 0.0, below: float | Tensor = 0.1, size: float = 1.0, **changes: Any) -> Activation:
+    """A line with derivative `below` below the kink and 1 above, times a size."""
+
+    def slope(x: Tensor) -> Tensor:
+        return torch.where(x > kink, 1.0, torch.as_tensor(below)).to(x.dtype)
+
+    parts: dict[str, Any] = {"lipschitz": size, "kinks": (kink,) if kink else ()}
     return Activation(
-        "shifted relu",
-        lambda x: torch.relu(x - threshold),
-        lambda x: (x > threshold).to(x.dtype),
+        "leaky",
+        lambda x: size * slope(x) * (x - kink),
+        lambda x: size * slope(x),
         torch.zeros_like,
-        lipschitz=1.0,
-        **changes,
+        **(parts | changes),
     )
 
 
@@ -152,16 +153,8 @@ class TestKnown:
         phi = activation(name)
         if name in ("tanh", "cos", "sigmoid"):
             text = message(phi.he_scale)
-            # Where the oscillation of cos defeats quadrature is a detail; that it stays below 1 is not.
-            reach = r"2\^60"
-            if name == "cos":
-                reach = r"2\^[0-9]+ \(and cannot be integrated beyond: name its kinks if it has any\)"
-            assert re.fullmatch(
-                rf"{name} has no He scale: E phi\(rho\)\^2 stays below 1 for variances from 2\^-60 to {reach}, so "
-                r"equation \(7\) fixes no beta: use relu, gelu, softplus, square or identity, "
-                r"or rescale it in a custom Activation",
-                text,
-            )
+            assert text.startswith(f"{name} has no He scale: E phi(rho)^2 stays below 1 for variances from 2^-60 to 2^")
+            assert text.endswith("identity, or rescale it in a custom Activation")
         else:
             beta = phi.he_scale()
             assert abs(gaussian_mean(lambda x: PLAIN[name][0](x) ** 2, beta) - 1) < 1e-10
@@ -196,38 +189,18 @@ def test_tails_keep_their_relative_accuracy() -> None:
         assert np.allclose(ratio[1:] if rough else ratio, 1, rtol=1e-6 if rough else 1e-8, atol=0), name
 
 
-@settings(deadline=None, max_examples=25)
-@given(st.sampled_from(NAMES), st.floats(-20, 20), st.floats(-20, 20))
-def test_lipschitz_bounds_every_difference(name: str, a: float, b: float) -> None:
-    phi = activation(name)
-    x, y = torch.tensor([a], dtype=torch.float64), torch.tensor([b], dtype=torch.float64)
-    change = (phi(x) - phi(y)).abs().item()
-    bound = max(abs(a), abs(b)) if math.isinf(phi.lipschitz) else phi.lipschitz
-    assert change <= bound * abs(a - b) * (1 + 1e-12) + 1e-14
-
-
 class TestCustom:
     def test_parameters_that_require_gradients(self) -> None:
-        a = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
-        leaky = Activation(
-            "leaky",
-            lambda x: torch.where(x > 0, x, a.to(x.dtype) * x),
-            lambda x: torch.where(x > 0, 1, a.to(x.dtype)),
-            torch.zeros_like,
-            lipschitz=1.0,
-        )
-        assert leaky.mean_derivative == pytest.approx(0.55, rel=1e-13)
-        assert leaky.he_scale() == pytest.approx(2 / 1.01, rel=1e-12)
+        phi = leaky(below=torch.tensor(0.1, dtype=torch.float64, requires_grad=True))
+        assert phi.mean_derivative == pytest.approx(0.55, rel=1e-13)
+        assert phi.he_scale() == pytest.approx(2 / 1.01, rel=1e-12)
 
-    def test_means_are_computed(self) -> None:
-        phi = cubic()
+    @pytest.mark.parametrize("factor", [1e-6, 0.3, 1.0, 1e6])
+    def test_means_are_computed(self, factor: float) -> None:
+        phi = cubic(factor)
         assert activation(phi) is phi
-        assert phi.mean_derivative == pytest.approx(1, rel=1e-13)  # E rho^2
-        assert phi.he_scale() == pytest.approx((9 / 15) ** (1 / 3), rel=1e-12)  # E rho^6 / 9 = 15 beta^3 / 9
-
-    @pytest.mark.parametrize("factor", [1e-6, 0.3, 1e6])
-    def test_he_scale_at_any_size(self, factor: float) -> None:
-        assert cubic(factor).he_scale() == pytest.approx((9 / 15 / factor**2) ** (1 / 3), rel=1e-12)
+        assert phi.mean_derivative == pytest.approx(factor, rel=1e-13)  # of E rho^2
+        assert phi.he_scale() == pytest.approx((9 / 15 / factor**2) ** (1 / 3), rel=1e-12)  # E rho^6 = 15 beta^3
 
     def test_he_scale_where_the_moment_falls(self) -> None:
         c = 1.2
@@ -250,38 +223,26 @@ class TestCustom:
 
     def test_kinks_are_integrated_exactly(self) -> None:
         c, v = 0.7, 2.5
-        phi, s = piecewise(c, kinks=[c]), math.sqrt(v)
+        phi, s = leaky(c, 0.0), math.sqrt(v)
         assert phi.mean_derivative == pytest.approx(special.ndtr(-c), rel=1e-13)
         density = math.exp(-c * c / v / 2) / math.sqrt(2 * math.pi)
         assert phi.second_moment(v) == pytest.approx((v + c * c) * special.ndtr(-c / s) - c * s * density, rel=1e-12)
         assert abs(phi.second_moment(phi.he_scale()) - 1) < 1e-12
 
     def test_kinks_that_are_not_listed_are_noticed(self) -> None:
-        assert message(lambda: piecewise(0.7)) == (
-            "a Gaussian mean of shifted relu did not settle to 1e-13 at variance 1: "
+        assert message(lambda: leaky(0.7, 0.0, kinks=())) == (
+            "a Gaussian mean of leaky did not settle to 1e-13 at variance 1: "
             "name the points where its derivatives jump as kinks, or use a smaller variance"
         )
-        given = piecewise(0.7, mean_derivative=0.25)
+        given = leaky(0.7, 0.0, kinks=(), mean_derivative=0.25)
         assert given.mean_derivative == 0.25
         assert "cannot be integrated beyond: name its kinks" in message(given.he_scale)
-
-
-def _leaky(kink: float = 0.0, size: float = 1.0) -> Activation:
-    """A line of derivative 0.1 below the kink and 1 above."""
-    return Activation(
-        "leaky",
-        lambda x: size * torch.where(x > kink, x - kink, 0.1 * (x - kink)),
-        lambda x: size * torch.where(x > kink, 1.0, 0.1).to(x.dtype),
-        torch.zeros_like,
-        lipschitz=size,
-        kinks=(kink,) if kink else (),
-    )
 
 
 @pytest.mark.parametrize("kink", [0.0, 1.5, -300.0])
 @pytest.mark.parametrize("size", [1.0, 1e-12])
 def test_a_jump_of_the_derivative_is_nonsmooth(kink: float, size: float) -> None:
-    assert _leaky(kink, size).nonsmooth
+    assert leaky(kink, size=size).nonsmooth
 
 
 def test_a_jump_of_the_curvature_is_smooth() -> None:
@@ -309,6 +270,6 @@ def test_only_relu_is_nonsmooth(name: str) -> None:
 
 
 def test_custom_nonsmooth_activations_are_treated_as_such() -> None:
-    assert random_feature_response(gaussian_context(3, 2), k=8, activation=_leaky()).hints.nonsmooth
+    assert random_feature_response(gaussian_context(3, 2), k=8, activation=leaky()).hints.nonsmooth
     with pytest.raises(InputError, match=r"needs phi'', which leaky does not have"):
-        FeatureFormulas("ntk", _leaky())
+        FeatureFormulas("ntk", leaky())

