@@ -159,9 +159,10 @@ def test_no_random_point_is_better(name: str, seed: int) -> None:
         assert record.loss <= float(exact.loss(record.problem, features).min()) + 1e-6, record.problem
 
 
-@pytest.mark.parametrize(("name", "seed"), [("raf", 0), ("relu-raf", 2), ("rf", 1), ("own-batched", 1)])
+@pytest.mark.parametrize(
+    ("name", "seed"), [("raf", 0), *(("relu-raf", seed) for seed in (0, 2, 7)), ("rf", 1), ("own-batched", 1)]
+)
 def test_plain_descent_is_not_better(name: str, seed: int) -> None:
-    # Not for every draw of relu-raf: of seeds 0 to 7, descent finds a lower loss for 0 (by 0.2) and 7 (by 0.02).
     given = scene(name, seed)
     found = _run(given, seed=seed)
     descended = _descent(given, [record.problem for record in found], 50 * len(given.X))

@@ -30,6 +30,7 @@ from wordsway.threads import suited
 
 _SMOOTH = SearchBudget(power=0, screen=8, keep=3, polish=60, tolerance=1e-6)
 _NONSMOOTH = SearchBudget(power=0, screen=12, keep=3, polish=20, anneal=60, tolerance=1e-6)
+_MORE_STARTS = 30  # of maps with kinks, whose losses have many local minima
 _GAP = SearchBudget(power=3, screen=8, polish=24)  # little: the prediction is nearly linear in Delta
 _FLOOR = 1e-2  # added to losses, so that "relative to its value" means something near 0
 
@@ -221,11 +222,12 @@ class Simulation:
         """Return points (B, G, 1, d): down each loss from 0, and random ones; few where each evaluation is costly."""
         expensive = self.response.hints.expensive
         problems = len(losses.penalty)
-        drawn = normal(generator(seed, "generalization starts"), (6, self.d))
+        count = 6 + (_MORE_STARTS if self.response.hints.nonsmooth else 0)
+        drawn = normal(generator(seed, "generalization starts"), (count, self.d))
         random = (drawn / drawn.norm(dim=-1, keepdim=True)).numpy()
         _, grad = losses(np.zeros((1, problems, self.d)))
         down = -grad / np.maximum(np.linalg.norm(grad, axis=-1, keepdims=True), np.finfo(float).tiny)  # 1 G d
-        spread = random[:1] if expensive else np.concatenate([random[:5], 0.3 * random[5:]])
+        spread = random[:1] if expensive else np.concatenate([random[:5], 0.3 * random[5:6], random[6:]])
         points = [down] if expensive else [down, -down, 0.3 * down]
         points.append(np.repeat(spread[:, None], problems, axis=1))
         return np.asarray(self.radius * np.concatenate(points)[:, :, None])
