@@ -86,7 +86,7 @@ def test_of_many_words_that_cannot_be_told_apart_some_are_named(run: Run) -> Non
     leading = sum(row["leads"] for row in run("text", words, "--steps", 1, "--json").rows)
     assert leading > 5
     out = " ".join(run("text", words, "--steps", 1).out.split())
-    assert f"and {leading - 5} other words cannot be told apart" in out
+    assert f"and {leading - 5} other word{'s' if leading > 6 else ''} cannot be told apart" in out
 
 
 @pytest.mark.parametrize(("variable", "coloured"), [("NO_COLOR", False), ("TERM", True)])

@@ -51,13 +51,13 @@ def plan_rows(plan: Plan) -> list[dict[str, Any]]:
 
 
 def print_plan(plan: Plan, workers: int) -> None:
-    """Print the plan of a run that does not take place."""
+    """Print the plan of a run that does not take place: seconds of all trials on one core, memory of the largest."""
     out = console()
     columns: Columns = {
         **{name: name for name in ("experiment", "trials", "stored")},
         "to run": "to_run",
         "one core": lambda row: _cost(row, row["seconds"], duration),
-        "memory per trial": lambda row: _cost(row, row["bytes"], human),
+        "memory": lambda row: _cost(row, row["bytes"], human),
         "sizes": "sizes",
     }
     out.print(table(plan_rows(plan), columns, wrap=("sizes",)))

@@ -149,7 +149,8 @@ def leading(profile: TextProfile) -> str:
     """Name the word that a model is most sensitive to, or those that cannot be told apart."""
     names = [f'"{visible(word.text)}"' for word in profile.leaders]
     if len(names) > 1:
-        others = f" and {len(names) - _NAMED} other words" if len(names) > _NAMED else ""
+        rest = len(names) - _NAMED
+        others = f" and {rest} other word{'s' if rest > 1 else ''}" if rest > 0 else ""
         margin = number(profile.profile.margin, 2)
         return f"{', '.join(names[:_NAMED])}{others} cannot be told apart: the search still gains up to {margin}"
     (word,), best = profile.leaders, profile.best
