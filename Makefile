@@ -8,7 +8,7 @@ SMOKE := build/smoke
 .PHONY: help setup reproduce test bench lint docs smoke clean
 .DEFAULT_GOAL := help
 
-help: ## say what there is
+help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 setup: $(READY) ## make .venv from the pinned requirements, with the offline model and reviews

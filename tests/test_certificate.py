@@ -42,7 +42,7 @@ def _rows(response: OneWordResponse, radius: float) -> RowBounds:
 
 
 def _multipliers(rows: RowBounds, seed: int, size: float, kinds: int) -> Multipliers:
-    """Random multipliers of about `size` times the scale of the rows; bit k of `kinds` says whether there is kind k."""
+    """Random multipliers of about `size` times the scale of the rows; bit k of `kinds` is whether there is kind k."""
     source = np.random.default_rng(seed)
     unit = np.maximum(rows.value_square, rows.f_square)
     t_unit, s_unit = np.maximum(rows.t_reach, 1e-3), np.maximum(rows.s_reach, 1e-3)

@@ -54,7 +54,7 @@ def test_a_plot_goes_where_it_is_put() -> None:
     assert MADE.plot().figure is not ax.figure
 
 
-def test_tables_are_cut_and_say_so() -> None:
+def test_cut_tables_are_marked() -> None:
     shown = html_table([{"k": k} for k in range(70)])
     assert shown.count("<tr>") == 61
     assert "10 more rows" in shown

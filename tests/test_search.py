@@ -218,7 +218,7 @@ def test_several_problems_at_once_are_the_same_as_one_at_a_time(budget: SearchBu
         assert alone.converged[0] == together.converged[g]
 
 
-def test_a_search_that_runs_out_of_steps_says_so() -> None:
+def test_a_search_that_runs_out_of_steps_is_marked() -> None:
     matrices = np.diag(np.linspace(1, 1.2, 40))[None]
     short = SearchBudget(power=1, polish=2, keep=1)
     found = maximise(Problem(_quadratic(matrices)), _normal(1, 1, 1, 40, seed=1), RADIUS, short)
@@ -264,7 +264,7 @@ def test_a_few_annealing_steps_are_enough_to_run(steps: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         *(({name: -1}, f"{name} must be an integer >= 0, got -1") for name in ("power", "screen", "polish", "anneal")),
         ({"power": 1.5}, "power must be an integer >= 0, got 1.5"),
@@ -275,8 +275,8 @@ def test_a_few_annealing_steps_are_enough_to_run(steps: int) -> None:
         *(({"tolerance": bad}, "tolerance must be a finite number > 0, got") for bad in (0.0, -1, math.nan, "small")),
     ],
 )
-def test_efforts_that_make_no_sense_are_refused(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_efforts_that_make_no_sense_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         SearchBudget(**arguments)
 
 

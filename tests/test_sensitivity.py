@@ -73,13 +73,13 @@ def test_the_value_is_that_of_the_witness(phi: FeatureMap, X: Tensor) -> None:
 def test_several_words_give_the_one_that_moves_most(phi: FeatureMap, X: Tensor) -> None:
     single = {word: word_sensitivity(phi, X, word, ceiling=None) for word in range(N)}
     for words in ([2], (4, 0, 3), range(N), "all"):
-        asked = list(range(N)) if words == "all" else [int(w) for w in words]
+        positions = list(range(N)) if words == "all" else [int(w) for w in words]
         found = word_sensitivity(phi, X, words)
-        top = max(asked, key=lambda w: single[w].value)
+        top = max(positions, key=lambda w: single[w].value)
         assert found.word == top
         assert found.value == pytest.approx(single[top].value, rel=1e-9)
         if found.ceiling is not None:
-            assert max(single[w].value for w in asked) <= found.ceiling * (1 + 1e-9)
+            assert max(single[w].value for w in positions) <= found.ceiling * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("words", [np.array([3, 0]), torch.tensor([3, 0]), [np.int64(3), 0], (torch.tensor(3), 0)])
@@ -224,7 +224,7 @@ def test_the_word_itself_changes_nothing(X: Tensor) -> None:
 
 
 class _Counting:
-    """A map whose response only measures Delta, and notes how many it is asked at once."""
+    """A map whose response only measures Delta, and notes how many it gets at once."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -283,7 +283,7 @@ def test_small_balls_keep_their_digits(score: str) -> None:
     assert float(bound.value) == pytest.approx(3e-8 if score == "linear" else 1e-8, rel=1e-3)
 
 
-def test_a_large_vocabulary_is_asked_in_batches() -> None:
+def test_a_large_vocabulary_is_evaluated_in_batches() -> None:
     phi, X = _Counting(), torch.zeros(2**13, 64)
     X[:, 0] = 1.0
     table = torch.randn(300, 64, generator=torch.Generator().manual_seed(0))
@@ -324,7 +324,7 @@ def test_records_are_frozen_and_ready_for_json(phi: FeatureMap, X: Tensor) -> No
     assert swaps.to_dict()["candidates"] == N
 
 
-def test_records_say_what_each_number_rests_on(X: Tensor) -> None:
+def test_records_name_what_each_number_rests_on(X: Tensor) -> None:
     found = word_sensitivity(RandomAttention(D), X, 2)
     assert found.value_kind == "lower bound with a witness"
     assert found.ceiling_kind == "dual certificate (quick)"
@@ -336,7 +336,7 @@ def test_records_say_what_each_number_rests_on(X: Tensor) -> None:
     assert (plain.ceiling, plain.ceiling_kind) == (None, None)
 
 
-def test_the_status_says_whether_the_search_converged(X: Tensor) -> None:
+def test_the_status_is_whether_the_search_converged(X: Tensor) -> None:
     phi = RandomAttention(D)
     assert word_sensitivity(phi, X, 2).status == "converged"
     hasty = word_sensitivity(phi, X, 2, budget=SearchBudget(power=0, screen=0, polish=1, tolerance=1e-9))

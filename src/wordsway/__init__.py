@@ -1,6 +1,6 @@
 """wordsway: how far can one word move a model?
 
-The public names stand in `__init__.pyi`; each is loaded when it is first used, so that importing the package is quick.
+The public names are in `__init__.pyi`; each is loaded when it is first used, so that importing the package is quick.
 """
 
 import lazy_loader

@@ -49,7 +49,7 @@ def check_size(value: SupportsIndex, name: str) -> int:
 
 
 def check_at_most(value: SupportsIndex, name: str, limit: int, reason: str) -> int:
-    """Return a size from 1 to `limit` as an int; `reason` is what the error says about the limit."""
+    """Return a size from 1 to `limit` as an int; `reason` completes the error message."""
     size = check_size(value, name)
     if size > limit:
         raise InputError(f"{name} must be at most {limit}, {reason}, got {size}: choose a smaller {name}")

@@ -117,8 +117,8 @@ class Elsewhere:
 
 def _send(pipe: Any, work: Callable[..., Iterator[Any]], arguments: tuple[Any, ...]) -> None:
     try:
-        for answer in work(*arguments):
-            pipe.send(answer)
+        for result in work(*arguments):
+            pipe.send(result)
     except Exception as error:
         pipe.send(f"{type(error).__name__}: {error}")
 
@@ -138,14 +138,14 @@ def add_for_ever(path: Path) -> Iterator[bool]:
 
 
 def add_and_count(path: Path, one: Row) -> Iterator[object]:
-    """Add a row, then tell how many there are."""
+    """Add a row, then return how many there are."""
     with Store(path) as store:
         yield store.add(one)
         yield len(list(store.rows()))
 
 
 def add_until_full(path: Path, room: int) -> Iterator[Any]:
-    """Add rows until no file may grow beyond `room` bytes, as on a full disk, and tell the error."""
+    """Add rows until no file may grow beyond `room` bytes, as on a full disk, and return the error."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
     with Store(path) as store:

@@ -87,7 +87,7 @@ def stumble(folder: str, times: int, how: str, pipe: Any) -> None:
 def wait_to_be_killed(parameters: Parameters, seed: int) -> dict[str, Any]:
     """The first time that x = 3 runs it writes its process down, and waits; after that it is quick.
 
-    It also says whether its process was started deaf to the keyboard.
+    It also returns whether its process ignores interrupts from the keyboard.
     """
     pid = Path(parameters["pid"])
     if parameters["x"] == 3 and not pid.exists():
@@ -125,7 +125,7 @@ def algebra(parameters: Parameters, seed: int) -> dict[str, Any]:
 
 
 def table(finished: Iterable[TrialResult]) -> Table:
-    """One row a point: its mean."""
+    """One row per point: its mean."""
     found: dict[int, list[float]] = {}
     for one in finished:
         found.setdefault(one["x"], []).append(one["value"])

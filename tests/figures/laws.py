@@ -1,4 +1,4 @@
-"""Made-up trials of every figure: records that obey what theory says of it, and changes that break it."""
+"""Made-up trials of every figure: records that obey its theory, and changes that break it."""
 
 import json
 import math

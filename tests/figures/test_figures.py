@@ -215,7 +215,7 @@ def test_rows_of_nested_records() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_claims_hold_in_theory_and_cannot_be_told_without_trials(name: str) -> None:
+def test_claims_hold_in_theory_and_are_open_without_trials(name: str) -> None:
     for scale in ("quick", "paper"):
         verdicts = figure(name).claims(table(name, config=RunConfig(scale, trials=2)))
         assert verdicts

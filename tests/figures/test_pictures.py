@@ -123,7 +123,7 @@ def test_a_result_draws_itself(tmp_path: Path) -> None:
     assert len(result.to_frame()) == len(result.table) == 18
 
 
-def test_a_figure_whose_own_trials_are_all_missing_says_so() -> None:
+def test_a_figure_whose_own_trials_are_all_missing_has_a_note() -> None:
     rows = [one for one in table("fig3-relu") if one["map"] == "raf"]
     assert {verdict.holds for verdict in figure("fig3-relu").claims(rows)} == {None}
     drawn = render(_draw("fig3-relu", rows), "svg")

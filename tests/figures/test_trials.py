@@ -57,7 +57,7 @@ def _between(record: Record) -> bool:
         ("fig5", {"map": "raf", **REVIEWS}, lambda record: len(record["searches"]) == 2 * 3 * 4),
         ("fig4", {"map": "rf", **REVIEWS}, lambda record: {s["penalty"] for s in record["searches"]} == {0.0}),
         ("appendix-e", {"map": "rf", **REVIEWS}, lambda record: 0 < record["gap"] <= record["ceiling"]),
-        ("fig1", {"part": "prompts", **ENCODER}, lambda record: record == {"prompts": None}),  # it answers nothing
+        ("fig1", {"part": "prompts", **ENCODER}, lambda record: record == {"prompts": None}),  # it generates no text
         ("ntk-lambda", {"data": "gaussian", "samples": 30, "width": 5}, lambda record: record["status"] == "singular"),
         ("ntk-lambda", {"data": "digits", "samples": 30, "width": 30}, lambda record: record["status"] == "regular"),
         ("ntk-loss", {"samples": 10, "width": 6, "steps": 1500}, lambda record: record["loss"] < ntk_loss._FITTED),

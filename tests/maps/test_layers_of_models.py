@@ -102,7 +102,7 @@ def test_turning_keeps_the_last_coordinates_and_back_is_the_adjoint() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"heads": 4, "key_heads": 3}, "key_heads must be a divisor of heads=4, got 3"),
         ({"key_heads": 0}, "key_heads must be an integer >= 1, got 0"),
@@ -120,9 +120,9 @@ def test_turning_keeps_the_last_coordinates_and_back_is_the_adjoint() -> None:
         ({"key_heads": 1, "key": torch.ones(2, 3), "output": torch.ones(3, 4)}, "output must read the 8 columns"),
     ],
 )
-def test_bad_input_is_one_clear_line(arguments: dict[str, object], said: str) -> None:
+def test_bad_input_is_one_clear_line(arguments: dict[str, object], message: str) -> None:
     given: dict[str, object] = {"query": torch.ones(4, 3), "key": torch.ones(4, 3), "value": torch.ones(4, 3)}
-    with pytest.raises(InputError, match=said) as caught:
+    with pytest.raises(InputError, match=message) as caught:
         Attention(**{**given, "heads": 2, **arguments})  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
 

@@ -30,7 +30,7 @@ class TestPlainCallable(MapConformance):
 
 
 class TestModule(MapConformance):
-    """A torch module that takes batches and says so."""
+    """A torch module that takes batches and declares it."""
 
     def make(self, seed: int) -> FeatureMap:
         layer = torch.nn.Linear(12, 7, bias=False, dtype=torch.float64)
@@ -229,7 +229,7 @@ def test_features_may_be_one_number(batched: bool) -> None:
     assert word_sensitivity(total, X, 1).value == pytest.approx(1.0, rel=1e-3)  # all of the word and as much again
 
 
-def test_the_record_says_the_dtype_of_the_witness_also_where_features_have_another_than_the_context() -> None:
+def test_the_record_has_the_dtype_of_the_witness_also_where_features_have_another_than_the_context() -> None:
     X = gaussian_context(3, 2, dtype=torch.float32)
     found = word_sensitivity(lambda X: X.double().sin(), X, 1)
     assert found.value > 0
@@ -242,5 +242,5 @@ def test_a_context_that_requires_a_gradient_leaves_no_graph_behind() -> None:
         for word, together in ((0, False), ((0, 1), False), ((0, 1), True)):
             response = respond(phi, X, word, together=together)
             delta = torch.ones(2, *response.shape, dtype=torch.float64)
-            for answer in (*response.change(delta), *response.change(delta, gradient=False), response.features(delta)):
-                assert answer is None or not answer.requires_grad
+            for value in (*response.change(delta), *response.change(delta, gradient=False), response.features(delta)):
+                assert value is None or not value.requires_grad

@@ -1,4 +1,4 @@
-"""A score rule of one's own: fast responses, ceilings and every measurement, as for the rules that are there."""
+"""Custom scores: fast responses, ceilings and every measurement, as for the built-in ones."""
 
 import numpy as np
 import pytest

@@ -32,7 +32,7 @@ class LayeredConformance(MapConformance):
         return gaussian_context(N, D, seed)
 
 
-class TestRevealed(LayeredConformance):
+class TestLazy(LayeredConformance):
     @pytest.fixture(autouse=True, params=["relu", "tanh", "gelu", "cos", "square", "identity"])
     def _activation(self, request: pytest.FixtureRequest) -> None:
         self.activation = request.param
@@ -41,7 +41,7 @@ class TestRevealed(LayeredConformance):
         return RandomFeatures(N, D, activation=self.activation, seed=seed)
 
 
-class TestRevealedNarrow(LayeredConformance):
+class TestLazyNarrow(LayeredConformance):
     def make(self, seed: int) -> FeatureMap:
         return RandomFeatures(N, D, k=5, seed=seed)
 
@@ -58,7 +58,7 @@ class TestStored(LayeredConformance):
         return lambda X: torch.relu(weight @ X.reshape(-1))
 
 
-class TestDeepRevealed(LayeredConformance):
+class TestDeepLazy(LayeredConformance):
     @pytest.fixture(autouse=True, params=[("relu", 3), ("gelu", 2)], ids=str)
     def _activation(self, request: pytest.FixtureRequest) -> None:
         self.activation, self.depth = request.param
@@ -112,13 +112,13 @@ def test_every_layer_keeps_the_size_of_its_features() -> None:
 def test_one_map_stays_consistent_over_words_and_contexts() -> None:
     phi = DeepRandomFeatures(N, D, 2, seed=5)
     contexts = [gaussian_context(N, D, seed) for seed in range(3)]
-    answers = []
+    results = []
     for X in contexts:
         for word in range(N):
             delta = normal(2, D, seed=word)
-            answers.append((X, word, delta, respond(phi, X, word).features(delta), phi(X)))
+            results.append((X, word, delta, respond(phi, X, word).features(delta), phi(X)))
     twin = plain_layers(phi)  # only now is the rest revealed
-    for X, word, delta, moved, base in answers:
+    for X, word, delta, moved, base in results:
         assert torch.allclose(base, twin(X), rtol=0, atol=1e-11)
         for step, features in zip(delta, moved, strict=True):
             Y = X.clone()
@@ -135,7 +135,7 @@ def test_layers_and_maps_of_other_seeds_are_different_weights() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_dtype_of_a_random_map_is_the_one_asked_for(dtype: torch.dtype) -> None:
+def test_the_dtype_of_a_random_map_is_the_given_one(dtype: torch.dtype) -> None:
     phi = DeepRandomFeatures(N, D, 2, dtype=dtype)
     for X in (gaussian_context(N, D), gaussian_context(N, D, dtype=torch.float32)):
         assert phi(X).dtype == dtype
@@ -149,7 +149,7 @@ def test_the_dtype_of_a_random_map_is_the_one_asked_for(dtype: torch.dtype) -> N
 @pytest.mark.parametrize("depth", [None, 3])
 @pytest.mark.parametrize("word", [0, 2, (1,), (2, 0)])
 def test_the_cheap_form_is_a_map_at_its_context(depth: int | None, word: int | tuple[int, ...]) -> None:
-    """Its own answers agree with the layers that it has revealed, and with central differences."""
+    """Its values agree with the layers that it has drawn, and with central differences."""
     X = gaussian_context(N, D, 4)
     response = random_feature_response(X, word, depth, seed=9)
     assert isinstance(response, LayeredResponse)
@@ -209,7 +209,7 @@ class TestLaw:
         return respond(DeepRandomFeatures(self.n, self.d, depth, weights=weights), X, 2)
 
     def _value(self, response: Response) -> float:
-        """S by five steps of the power iteration: questions that depend on answers, and few of them."""
+        """S by five steps of the power iteration: inputs that depend on outputs, and few of them."""
         delta, values = normal(self.d, seed=0), []
         for _ in range(5):
             value, grad = response.change(delta * math.sqrt(self.d) / delta.norm())
@@ -262,7 +262,7 @@ def test_the_ceiling_of_stored_weights_is_the_lipschitz_bound() -> None:
     assert float(together.value) == pytest.approx(both, rel=1e-9)
 
 
-def test_the_ceiling_of_revealed_weights_says_how_it_can_fail() -> None:
+def test_the_ceiling_of_lazy_weights_has_a_failure_probability() -> None:
     X = gaussian_context(N, D)
     for response in (respond(DeepRandomFeatures(N, D, 3), X, 1), random_feature_response(X, 1, depth=3)):
         ceiling = response.ceiling(2.0)

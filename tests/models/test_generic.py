@@ -203,7 +203,7 @@ def test_a_layer_that_gives_fewer_rows_than_tokens_is_refused() -> None:
             plain.features(network, ids, layer).along([(0,)])
 
 
-def test_a_width_may_be_said_for_each_layer() -> None:
+def test_a_width_may_be_given_for_each_layer() -> None:
     network, ids = _make("opt"), small.tokens(1, N)[0].tolist()
     network.config.intermediate_size = [20, 24, 28]
     assert plain.features(network, ids, "last").batch_size(gradient=True) >= 1
@@ -221,7 +221,7 @@ def test_looking_at_a_network_draws_nothing() -> None:
         assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_network_that_was_asked_for_hidden_states_before_is_read_right() -> None:
+def test_a_network_that_returned_hidden_states_before_is_read_right() -> None:
     """transformers leaves hooks on it then, which copies do not have."""
     network = _make("albert")
     ids = small.tokens(1, N)[0].tolist()

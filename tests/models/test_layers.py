@@ -140,7 +140,7 @@ def test_real_models_are_attracted(minilm: Model) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"norm": 0.0}, "norm must be a number > 0, got 0.0"),
         ({"norm": float("nan")}, "norm must be a number > 0, got nan"),
@@ -152,9 +152,9 @@ def test_real_models_are_attracted(minilm: Model) -> None:
         ({"word": 9}, "word must be a position from 0 to 3 or a word of the text, got 9: 0 I, 1 love, 2 her, 3 smile"),
     ],
 )
-def test_what_cannot_be_perturbed_is_said(options: dict[str, Any], said: str, minilm: Model) -> None:
+def test_what_cannot_be_perturbed_is_refused(options: dict[str, Any], message: str, minilm: Model) -> None:
     given = {"word": 1, **options}
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         minilm.layer_changes("I love her smile", **given)
 
 
@@ -172,8 +172,8 @@ def test_two_prompts_and_their_answers() -> None:
     assert all(0 < share < 1 for row in found.probabilities for share in row)
     assert set(found.to_dict()) == {"model", "before", "after", "total_variation", "divergence"}
     wrong: list[tuple[Any, str]] = [("Yes", "answers must be a sequence, got 'Yes'"), ((1,), "must be words, got 1")]
-    for answers, said in wrong:
-        with pytest.raises(InputError, match=said):
+    for answers, message in wrong:
+        with pytest.raises(InputError, match=message):
             model.prompt_pair("Is it good?", "Is it bad?", answers)
 
 
@@ -189,20 +189,20 @@ def test_a_review_grows_around_the_sentence(minilm: Model, monkeypatch: pytest.M
     from wordsway.models import length
     from wordsway.models import profile as profiles
 
-    asked: list[tuple[Text, Word]] = []
+    measured: list[tuple[Text, Word]] = []
     real = profiles.profile
 
     def note(model: Model, text: Text, words: list[Word], *rest: Any, **options: Any) -> Any:
-        asked.append((text, words[0]))
+        measured.append((text, words[0]))
         return real(model, text, words, *rest, **options)
 
     monkeypatch.setattr(length, "profile", note)
     found = length_curve(minilm, [16, 6], texts=2, steps=2, seed=3)
     assert found.lengths == (6, 16)
-    assert [len(text.ids) for text, _ in asked] == [6, 6, 16, 16]
+    assert [len(text.ids) for text, _ in measured] == [6, 6, 16, 16]
     sentence = minilm.read("I love her smile").ids
     reviews = minilm.review_tokens(2, 16, 3)
-    for number, (text, word) in enumerate(asked[2:]):
+    for number, (text, word) in enumerate(measured[2:]):
         assert text.ids[0] == sentence[0]
         assert text.ids[-1] == sentence[-1]
         (place,) = word.tokens
@@ -238,7 +238,7 @@ def test_exponents_of_curves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lengths", "options", "said"),
+    ("lengths", "options", "message"),
     [
         ([3, 16], {}, "lengths must be at least 6, the tokens of the sentence, got 3"),
         ([16, 600], {}, "lengths must be at most 512, which minilm reads, got 600"),
@@ -249,8 +249,8 @@ def test_exponents_of_curves() -> None:
         ([16], {"sentence": " "}, "text must have a word at least"),
     ],
 )
-def test_bad_lengths_are_refused(lengths: Any, options: dict[str, Any], said: str, minilm: Model) -> None:
-    with pytest.raises(InputError, match=said):
+def test_bad_lengths_are_refused(lengths: Any, options: dict[str, Any], message: str, minilm: Model) -> None:
+    with pytest.raises(InputError, match=message):
         length_curve(minilm, lengths, **options)
 
 

@@ -113,7 +113,7 @@ def test_a_folder_is_the_model_that_was_saved_there(
 ) -> None:
     network = small.make(name, dtype=torch.float32)
     network.save_pretrained(tmp_path)
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("asked for an address"))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("resolved an address"))
     monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("connected"))
     capfd.readouterr()
     model = ws.load(str(tmp_path))
@@ -342,7 +342,7 @@ def test_tokens_that_close_a_text_do_not_count(library: Library, tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("ask", "message"),
+    ("call", "message"),
     [
         (lambda model: model.tokens(["a", "film"]), "text must be a string, got list"),
         (lambda model: model.review_tokens(0, 5), "count must be an integer >= 1"),
@@ -357,11 +357,11 @@ def test_tokens_that_close_a_text_do_not_count(library: Library, tmp_path: Path,
     ],
 )
 def test_bad_requests_for_tokens_are_refused(
-    library: Library, tmp_path: Path, ask: Callable[[Any], Any], message: str
+    library: Library, tmp_path: Path, call: Callable[[Any], Any], message: str
 ) -> None:
     _bert_with_tokenizer(tmp_path / "bert")
     with pytest.raises(InputError, match=message):
-        ask(ws.load(str(tmp_path / "bert")))
+        call(ws.load(str(tmp_path / "bert")))
 
 
 # What is refused

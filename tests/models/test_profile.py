@@ -344,7 +344,7 @@ def test_outputs_that_are_no_classes_are_not_taken_for_some(kind: str, tmp_path:
         model.profile("the film", on="class")
 
 
-def test_a_single_class_says_nothing(tmp_path: Path) -> None:
+def test_a_single_class_has_no_sensitivity(tmp_path: Path) -> None:
     model = _model("bert-classifier", tmp_path, num_labels=1)
     with pytest.raises(
         InputError, match=r"^class needs two classes at least, got 1 of bert: measure on pooled instead"

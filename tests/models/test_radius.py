@@ -1,4 +1,4 @@
-"""The largest row after a norm, against climbing from many starts and against cases with a known answer."""
+"""The largest row after a norm, against climbing from many starts and against cases with a known value."""
 
 import math
 
@@ -53,7 +53,7 @@ def test_hard_cases(a: list[float], b: list[float]) -> None:
     assert norm_radius(weight, bias) == pytest.approx(_climb(weight, bias), rel=1e-9)
 
 
-def test_answers_that_are_known() -> None:
+def test_known_values() -> None:
     assert norm_radius(torch.tensor([1.0, -3.0, 2.0])) == pytest.approx(3 * math.sqrt(3))
     assert norm_radius(torch.ones(4), torch.ones(4)) == pytest.approx(4.0)
     assert norm_radius(torch.zeros(2), torch.tensor([3.0, 4.0])) == pytest.approx(5.0)

@@ -60,7 +60,7 @@ def _output(model: ws.Model, ids: Sequence[int], on: str | int) -> Tensor:
 
 
 def _brute(model: ws.Model, text: str, position: int, on: str | int) -> dict[int, float]:
-    """All words of the vocabulary that can stand in the place, with how far each moves the model."""
+    """All words of the vocabulary that fit in the place, with how far each moves the model."""
     assert model.tokenizer is not None
     read = model.read(text)
     word = read.scored[position]
@@ -161,7 +161,7 @@ def test_more_candidates_are_tried_where_the_text_is_short() -> None:
     assert counts[1] == round(swaps._MOST * share**swaps._FALL)
 
 
-def test_a_comparison_says_how_far_ranking_falls_short(tmp_path: Path) -> None:
+def test_a_comparison_reports_how_far_ranking_falls_short(tmp_path: Path) -> None:
     model = _model("bert", tmp_path)
     exact = _brute(model, TEXT, 3, "last")
     for checks in (1, 400):
@@ -188,7 +188,7 @@ def test_divergences_are_those_of_torch(name: str, on: str, tmp_path: Path) -> N
         assert 0 <= swap.value <= 1
 
 
-# What may stand in the place
+# Which words fit in the place
 
 
 @pytest.mark.parametrize(("text", "position"), [(TEXT, 3), (LONG, 2), ("the rain, don't sing!", 3)])
@@ -286,7 +286,7 @@ def test_a_text_that_is_cut_has_replacements(tmp_path: Path) -> None:
         assert model.read(swap.text, cut=True).ids == tuple(ids)
 
 
-def test_only_the_asked_occurrence_of_a_word_is_replaced(tmp_path: Path) -> None:
+def test_only_the_given_occurrence_of_a_word_is_replaced(tmp_path: Path) -> None:
     found = _model("bert", tmp_path).swaps("rain was rain", 2, top=3)
     assert all(swap.text == f"rain was {swap.word}" for swap in found.swaps)
 

@@ -96,7 +96,7 @@ def test_words_of_texts(text: str, words: str) -> None:
         assert _shown(read) == words.split()
 
 
-def test_equal_words_and_special_tokens_are_told_apart() -> None:
+def test_equal_words_and_special_tokens_are_distinguished() -> None:
     read = _read(_minilm(), "smile, unbelievableness smile")
     assert [(word.position, word.text, word.start, word.tokens) for word in read.words] == [
         (None, "[CLS]", 0, (0,)),

@@ -22,7 +22,7 @@ SIZES = {"intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 
 
 
 def write_tokenizer(folder: Path, pieces: list[str], template: str = "[CLS] $A [SEP]") -> Tokenizer:
-    """Save a small WordPiece tokenizer; its file also asks for cutting and padding, which has to be ignored."""
+    """Save a small WordPiece tokenizer; its file also requests cutting and padding, which has to be ignored."""
     words = [*SPECIAL, *pieces]
     numbers = {word: number for number, word in enumerate(words)}
     tokenizer = Tokenizer(models.WordPiece(numbers, unk_token="[UNK]"))

@@ -46,8 +46,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def fill(store: Store, *experiments: Experiment, config: RunConfig | None = None) -> None:
     """Finish every trial, with its n as the value."""
     for one in experiments:
-        for asked in one.planned(config or RunConfig()):
-            store.add(row(asked, value=float(json.loads(asked.parameters)["n"])))
+        for planned in one.planned(config or RunConfig()):
+            store.add(row(planned, value=float(json.loads(planned.parameters)["n"])))
 
 
 def _write(store: Store, folder: Path, *experiments: Experiment, config: RunConfig | None = None) -> Document:
@@ -73,7 +73,7 @@ def test_finished_missing_and_failed_trials_are_counted(store: Store) -> None:
     store.add(row(trial(1, n=1), DIED))
     store.add(row(trial(0, n=2), FAILED))
     store.add(row(trial(0, n=2), value=6.0))
-    store.add(row(trial(9, n=2), FAILED))  # not asked for
+    store.add(row(trial(9, n=2), FAILED))  # not planned
     store.add(row(trial(1, version=2, n=2), FAILED))  # of another version
     found = figure_result(one, RunConfig(), store)
     assert (found.planned, found.finished, found.problems) == (4, 2, 1)

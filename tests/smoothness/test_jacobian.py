@@ -130,7 +130,7 @@ def test_large_tied_scores_keep_the_sums_of_the_weights(
         assert local_lipschitz(layer, X[0], store=store).value == pytest.approx(1, rel=1e-4)
 
 
-def test_no_n_by_n_matrix_is_kept_when_told_so() -> None:
+def test_no_n_by_n_matrix_is_kept_on_request() -> None:
     operator = AttentionJacobian(Variant().layer(), normal(7)(1, 40, D), store=False)
     largest = max(value.numel() for value in vars(operator).values() if isinstance(value, Tensor))
     assert largest < 40 * 40

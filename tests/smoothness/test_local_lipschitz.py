@@ -48,7 +48,7 @@ def test_scipy_agrees_on_a_larger_layer() -> None:
 
 
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-8])
-def test_the_witness_and_the_residual_are_what_they_say(tolerance: float) -> None:
+def test_the_witness_and_the_residual_are_right(tolerance: float) -> None:
     layer, X = Variant(causal=True, biases=True, output=True).layer(), normal(4)(30, D)
     found = local_lipschitz(layer, X, tolerance)
     matrix = explicit(layer, X)
@@ -91,7 +91,7 @@ def test_each_of_a_batch_is_what_it_is_alone() -> None:
         torch.testing.assert_close(one.right, other.right, atol=1e-6, rtol=1e-6)
 
 
-def test_too_few_products_are_told() -> None:
+def test_too_few_products_are_reported() -> None:
     layer, X = RandomAttention(16), gaussian_context(20, 16)
     found = local_lipschitz(layer, X, 1e-8, products=5)
     assert not found.converged
@@ -194,7 +194,7 @@ def test_contexts_may_come_as_a_list(kind: type) -> None:
     assert [one.value for one in arrays] == [one.value for one in listed]
 
 
-def test_products_are_all_that_is_asked_of_an_operator() -> None:
+def test_an_operator_needs_only_products() -> None:
     """The decomposition of a small operator given by hand, as a user's own Jacobian would be."""
 
     class Matrix:

@@ -226,7 +226,7 @@ def found(request: pytest.FixtureRequest) -> MeanFieldLipschitz:
     return mean_field_lipschitz(layer(3, value=False), 1.1, masked=request.param)
 
 
-def test_the_witness_has_the_ratio_that_is_told(found: MeanFieldLipschitz) -> None:
+def test_the_witness_has_the_reported_ratio(found: MeanFieldLipschitz) -> None:
     attention = layer(3, value=False)
     assert found.mu.radius <= found.radius == 1.1
     assert found.nu.radius <= 1.1

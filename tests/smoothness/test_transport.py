@@ -191,13 +191,13 @@ def test_points_without_weight_are_left_out() -> None:
 # Solver
 
 
-def test_without_pot_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pot_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ot", None)
     with pytest.raises(MissingExtra, match=r"pip install 'wordsway\[transport\]'"):
         W(drawn(0, 2), drawn(1, 2))
 
 
-def test_a_solver_that_is_cut_off_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_solver_that_is_cut_off_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "_PIVOTS", 2)
     with pytest.raises(NumericalError, match="within 2 pivots, got no plan: use fewer points"):
         W(drawn(0, 30), drawn(1, 30))

@@ -111,7 +111,7 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A question that many trials answer.
+    """A measurement that is repeated over a grid of parameters and over seeds.
 
     Attributes
     ----------

@@ -71,12 +71,12 @@ def study_text(model: Model, text: str, options: Options, *, layers: bool = Fals
 
 def _swaps(model: Model, text: str, chosen: Sequence[Word], options: Options) -> tuple[Swaps, ...]:
     rest: dict[str, Any] = {"on": options.on, "cut": options.cut, "chat": options.chat, "seed": options.seed}
-    found = []
+    swaps = []
     for word in chosen:
         if word.position is None:
             continue
         try:
-            found.append(model.swaps(text, word.position, top=TOP, checks=CHECKS, **rest))
+            swaps.append(model.swaps(text, word.position, top=TOP, checks=CHECKS, **rest))
         except InputError:  # no word of the vocabulary fits there
             continue
-    return tuple(found)
+    return tuple(swaps)

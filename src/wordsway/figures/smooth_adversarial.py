@@ -17,9 +17,9 @@ def trial(parameters: Parameters, seed: int) -> TrialRecord:
     model, attention = shared.layer_of(parameters)
     n, radius = parameters["n"], model.radius(parameters["layer"])
     head, direction = adversarial_directions(attention, _CHOSEN_AT, radius)[0]
-    found = local_lipschitz(attention, direction.context(n, radius), seed=seed).to_dict()
+    constant = local_lipschitz(attention, direction.context(n, radius), seed=seed).to_dict()
     return {
-        **{name: found[name] for name in ("lipschitz", "residual", "products", "status", "dtype")},
+        **{name: constant[name] for name in ("lipschitz", "residual", "products", "status", "dtype")},
         "head": head,
         "kind": direction.kind,
         "upper": lipschitz_bounds(attention, n, radius).upper,

@@ -134,7 +134,7 @@ def check_columns(start: int, stop: int, cols: int) -> tuple[int, int]:
 
 
 def empty(rows: int, cols: int, dtype: torch.dtype) -> Tensor:
-    """Allocate without writing, by NumPy: it asks for huge pages, so that the first touch costs a seventh as much."""
+    """Allocate without writing, by NumPy: it requests huge pages, so that the first touch costs a seventh as much."""
     return torch.from_numpy(np.empty((rows, cols), dtype=np.float64 if dtype == torch.float64 else np.float32))
 
 

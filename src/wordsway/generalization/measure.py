@@ -90,9 +90,9 @@ def one_word_generalization(
         simulation = Simulation(phi, contexts, labels, X, y, word, radius)
         deltas, values, converged, evaluations = simulation.search(problems, seed, budget)
     cost = simulation.cost(usage, evaluations)
-    found = zip(problems, deltas, values, converged, strict=True)
+    results = zip(problems, deltas, values, converged, strict=True)
     with simulation.threads(1):
-        return [simulation.record(problem, delta, value, ended, cost) for problem, delta, value, ended in found]
+        return [simulation.record(problem, delta, value, ended, cost) for problem, delta, value, ended in results]
 
 
 def prediction_gap(
@@ -129,19 +129,19 @@ def prediction_gap(
         drawn = normal(generator(seed, "gap starts"), (1, simulation.d), gradients.dtype)
         starts = torch.cat([gradients[0], -gradients[0], drawn])[:, None, None].numpy()
         with simulation.threads(len(starts)):
-            found = maximise(objective, starts, simulation.radius, _GAP)
+            best = maximise(objective, starts, simulation.radius, _GAP)
         bound = simulation.response.ceiling(simulation.radius, "quick")
     ceiling, least = None, simulation.lambda_min_after
     if bound is not None and least > 0:
         samples = len(simulation.interpolator.labels) + 1
         ceiling = float(bound.value) * simulation.norm * math.sqrt(samples / least)
     return PredictionGap(
-        value=float(found.value[0]),
+        value=float(best.value[0]),
         ceiling=ceiling,
-        delta=torch.from_numpy(found.delta[0, 0]),
+        delta=torch.from_numpy(best.delta[0, 0]),
         lambda_min=least,
-        status=status(bool(found.converged[0])),
-        cost=simulation.cost(usage, found.evaluations),
+        status=status(bool(best.converged[0])),
+        cost=simulation.cost(usage, best.evaluations),
     )
 
 
@@ -214,9 +214,9 @@ class Simulation:
         with self.threads(len(problems)):
             starts = self._starts(losses, seed)
         with self.threads(starts.shape[0] * starts.shape[1]):
-            found = maximise(objective, starts, self.radius, budget, inside=True)
-        losses_reached = (-found.value - _FLOOR).tolist()
-        return list(torch.from_numpy(found.delta[:, 0])), losses_reached, found.converged.tolist(), found.evaluations
+            best = maximise(objective, starts, self.radius, budget, inside=True)
+        losses_reached = (-best.value - _FLOOR).tolist()
+        return list(torch.from_numpy(best.delta[:, 0])), losses_reached, best.converged.tolist(), best.evaluations
 
     def _starts(self, losses: Losses, seed: int) -> Array:
         """Return points (B, G, 1, d): down each loss from 0, and random ones; few where each evaluation is costly."""

@@ -77,9 +77,9 @@ def smallest_eigenvalue(K: Any) -> SmallestEigenvalue:
         raise InputError("a kernel must be symmetric, got one that is not: average it with its transpose")
     matrix = kernel.cpu().numpy()
     norm = float(np.linalg.norm(matrix, np.inf))
-    found = None if len(matrix) <= _DENSE else _inverse(matrix)
-    method = "dense" if found is None else "inverse"
-    value, vector = found if found is not None else _dense(matrix)
+    inverse = None if len(matrix) <= _DENSE else _inverse(matrix)
+    method = "dense" if inverse is None else "inverse"
+    value, vector = inverse if inverse is not None else _dense(matrix)
     floor = len(matrix) * eps * norm
     residual = float(np.linalg.norm(matrix @ vector - value * vector))
     status = "singular" if value <= floor else "regular"

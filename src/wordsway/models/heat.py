@@ -30,7 +30,7 @@ class Piece:
     special : bool
         Whether it belongs to no word of the text.
     apart : bool
-        Whether a blank stands before it.
+        Whether a space precedes it.
     """
 
     text: str
@@ -45,19 +45,19 @@ class Piece:
         return 0.0 if self.share is None else min(max(self.share, 0.0), 1.0) ** _CURVE
 
 
-def pieces(text: Text, found: Mapping[tuple[int, ...], tuple[float, str]]) -> list[Piece]:
+def pieces(text: Text, values: Mapping[tuple[int, ...], tuple[float, str]]) -> list[Piece]:
     """The pieces of a text.
 
     Parameters
     ----------
     text : Text
-    found : mapping
-        The places of a word's tokens -> its value, and what is told of it.
+    values : mapping
+        The places of a word's tokens -> its value, and a note on it.
     """
-    top = max((value for value, _ in found.values()), default=0.0)
+    top = max((value for value, _ in values.values()), default=0.0)
     made, end = [], None
     for word in text.words:
-        value, note = found.get(word.tokens, (None, ""))
+        value, note = values.get(word.tokens, (None, ""))
         share = None if value is None else value / top if top > 0 else 0.0
         inside = word.end > word.start
         shown = word.text if inside or not word.special else word.text.translate(_BLANKS)

@@ -85,7 +85,7 @@ def layer_lipschitz(
     steps
         With `adversarial`: steps of gradient ascent from there.
     products
-        Products with the Jacobian or its transpose after which an iteration stops; its status says so.
+        Products with the Jacobian or its transpose after which an iteration stops; its status then reports it.
     seeds
         One review per length and seed, which is also that of the iteration.
     """

@@ -483,7 +483,7 @@ def describe(name: str, network: Any, tokenizer: Tokenizer | None = None) -> Mod
     family = known_family(config)
     try:
         table = body.get_input_embeddings()
-    except (AttributeError, NotImplementedError):  # as transformers says that there is none
+    except (AttributeError, NotImplementedError):  # how transformers reports that there is none
         table = None
     if not isinstance(table, nn.Embedding):
         raise InputError(f"{name} must have a table of words, got {type(table).__name__}: choose a model of texts")

@@ -334,7 +334,7 @@ class TransformerResponse:
         return torch.cat([_NUDGE * random[:1] - own, random[1:]]).reshape(-1, *self.shape)
 
     def _exchange(self, delta: Tensor, values: Tensor) -> Tensor:
-        """Moves of every word to where the words that move the model most have moved, (B, *shape)."""
+        """Perturbations of every word to where the words that move the model most have moved, (B, *shape)."""
         own = self._own()
         top = values.topk(min(_EXCHANGED, len(values))).indices
         targets = (own + delta.reshape(own.shape))[top]

@@ -252,8 +252,8 @@ class _Vocabulary:
         return [one.ids[:end] == ids for one, ids, end in zip(encodings, expected, ends, strict=True)]
 
     def _decoded(self, numbers: list[int]) -> list[str]:
-        found: list[str] = self.tokenizer.decode_batch([[number] for number in numbers], skip_special_tokens=False)
-        return found
+        words: list[str] = self.tokenizer.decode_batch([[number] for number in numbers], skip_special_tokens=False)
+        return words
 
 
 class _Search:

@@ -84,7 +84,7 @@ def command(experiment: Experiment, config: RunConfig) -> str:
 
 
 def uses_model(experiment: Experiment, config: RunConfig) -> bool:
-    """Whether the model of a config changes what an experiment asks."""
+    """Whether the model of a config changes what an experiment measures."""
     return experiment.planned(config) != experiment.planned(replace(config, model=None))
 
 

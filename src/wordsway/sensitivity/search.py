@@ -289,7 +289,7 @@ def _polish(
     """L-BFGS ascent of every (start, problem) at its own pace; returns the points, and which problems converged.
 
     A start is done for good when its quadratic model promises less than the tolerance, or cannot reach the leader of
-    its problem any more; so no problem's answer depends on which others are solved with it.
+    its problem any more; so no problem's result depends on which others are solved with it.
     """
     keep = max(budget.keep, len(point) // 4)
     done: npt.NDArray[np.bool_] = np.zeros(point.shape[:2], bool)

@@ -116,29 +116,29 @@ def adversarial_directions(
     if n < 2:
         raise InputError(f"n must be at least 2, one word and others that attend to it, got {n}")
     heads = range(attention.heads) if head is None else (check_index(head, attention.heads, "head"),)
-    found = [(place, direction) for place in heads for direction in directions(attention, place, n)]
-    if not found:
+    candidates = [(place, direction) for place in heads for direction in directions(attention, place, n)]
+    if not candidates:
         raise NumericalError(
             "no head has a real eigenvalue of A = K^T Q / sqrt(q), which an adversarial context needs: "
             "use local_lipschitz at other contexts"
         )
-    gains = _gains(attention, [direction for _, direction in found], n, radius)
-    order = sorted(range(len(found)), key=lambda place: -gains[place])
-    return [found[place] for place in order]
+    gains = _gains(attention, [direction for _, direction in candidates], n, radius)
+    order = sorted(range(len(candidates)), key=lambda place: -gains[place])
+    return [candidates[place] for place in order]
 
 
-def _gains(layer: Attention, found: list[Direction], n: int, radius: float) -> list[float]:
+def _gains(layer: Attention, candidates: list[Direction], n: int, radius: float) -> list[float]:
     """Return how far the first word moves any other word of a direction's context without moving its weight.
 
     With the first word a and all others b, head h gives a the weight p_h = 1 / (1 + (n - 1) exp(s(b, b) - s(b, a))), so
     that each other word moves by sum_h p_h V_h dx where dx keeps the scores: the lower bound's way, which grows like
     sqrt(n). Positions are left out: they do not matter for a choice.
     """
-    if len(found) == 1:
+    if len(candidates) == 1:
         return [1.0]
     matrices = torch.stack([values(layer, head) for head in range(layer.heads)])  # H p d
     gains = []
-    for direction in found:
+    for direction in candidates:
         first, other = direction.context(2, radius)
         leads = torch.stack([score_gradient(layer, head, other) @ (first - other) for head in range(layer.heads)])
         weights = torch.sigmoid(leads - math.log(n - 1))

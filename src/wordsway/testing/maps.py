@@ -349,7 +349,7 @@ def _size(word: int | tuple[int, ...]) -> int:
 
 
 def _in_ball(shape: tuple[int, ...], radius: float, count: int, seed: int) -> Tensor:
-    """Moves of every word: in the first half of the batch inside the ball, in the second half on the sphere."""
+    """Perturbations of every word: in the first half of the batch inside the ball, in the second half on the sphere."""
     delta = _normal((count, *shape), 100 + seed)
     delta = delta / delta.square().sum(-1, keepdim=True).sqrt() * radius
     inside = torch.linspace(0.2, 1.8, count, dtype=delta.dtype).clamp_max(1.0)
