@@ -34,6 +34,7 @@ lint: $(READY) ## check style, format and types
 
 docs: $(READY) ## build the documentation as pages that need no network: build/docs/index.html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "the documentation is build/docs/index.html"
 
 smoke: $(READY) ## run the built wheel in a new environment that has no development tools
 	rm -rf $(SMOKE)

@@ -64,7 +64,8 @@ def _is_option(parameter: Any) -> bool:
 
 def _argument(parameter: Any) -> str:
     name = parameter.metavar or parameter.name.upper()
-    return name if parameter.required or name.startswith("[") else f"[{name}]"
+    name = name if parameter.required else f"[{name}]"
+    return name if parameter.nargs == 1 else f"{name}..."
 
 
 def _row(parameter: Any) -> str:

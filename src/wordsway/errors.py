@@ -36,6 +36,8 @@ def one_line(message: object, limit: int | None = None) -> str:
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """Return a hint to append to "unknown name" messages: the nearest known name, or nothing."""
-    close = difflib.get_close_matches(str(name), list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    """Return a hint to append to "unknown name" messages: known names that begin with it or the nearest, or nothing."""
+    wanted, names = str(name).lstrip("-").lower(), {one.lstrip("-").lower(): one for one in known}
+    close = [one for one in names if wanted and one.startswith(wanted)][:3]
+    close = close or difflib.get_close_matches(wanted, list(names), n=1)
+    return f" (did you mean {' or '.join(repr(names[one]) for one in close)}?)" if close else ""

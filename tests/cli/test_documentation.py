@@ -40,7 +40,9 @@ def _help(run: Run, *arguments: str) -> str:
 
 def test_every_command_has_a_section_and_a_runnable_example(run: Run) -> None:
     for name in _commands():
-        assert "Example: wordsway " in _help(run, *name.split())
+        text = _help(run, *name.split())
+        assert "Example: wordsway " in text
+        assert not re.search(r"<\w+|\[\[", text), "the help shows types of Python"
         if name:
             assert f"wordsway {name}" in _section(f"wordsway {name.split()[0]}").replace("[show]", "show")
     assert "`wordsway --version`" in PAGE

@@ -15,12 +15,13 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from wordsway.cli import generalize, kernels, length, lipschitz, lists, measure, reproduce, results, swaps, text
-from wordsway.cli.options import SeveralValues
+from wordsway.cli.options import Command, Group
 from wordsway.cli.running import interruptible
 from wordsway.errors import WordswayError
 
 app = typer.Typer(
     name="wordsway",
+    cls=Group,
     help="How far can one word move a model?",
     epilog="Example: wordsway measure raf --n 100 --d 384 --data imdb --trials 3",
     add_completion=False,
@@ -45,7 +46,7 @@ _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (reproduce.figures, "wordsway figures --json"),
 )
 for _command, _example in _COMMANDS:
-    _options: dict[str, Any] = {"cls": SeveralValues, "epilog": f"Example: {_example}"}
+    _options: dict[str, Any] = {"cls": Command, "epilog": f"Example: {_example}"}
     app.command(**_options)(interruptible(_command))
 app.add_typer(results.results, name="results")
 

@@ -1,14 +1,29 @@
-"""Declarations of options that several commands share, and options that take several values."""
+"""Declarations of options that several commands share, and how commands parse them and show their help."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
+
+from wordsway.errors import nearest
+
+
+def _known_map(name: str) -> str:
+    """Refuse an unknown map before the parser complains about other options."""
+    from wordsway.maps.catalogue import map_named
+
+    return map_named(name).name
+
 
 MapName = Annotated[
-    str, typer.Argument(metavar="MAP", help="rf, drf, qkv, raf, relu-raf, sigmoid-raf or linear-raf: see wordsway maps")
+    str,
+    typer.Argument(
+        metavar="MAP",
+        callback=_known_map,
+        help="rf, drf, qkv, raf, relu-raf, sigmoid-raf or linear-raf: see wordsway maps",
+    ),
 ]
 Words = Annotated[int, typer.Option("--n", metavar="N", help="words in a context")]
 Dimension = Annotated[int, typer.Option("--d", metavar="D", help="dimension of a word")]
@@ -45,7 +60,7 @@ Cut = Annotated[bool, typer.Option("--cut", help="cut a text that is too long fo
 Chat = Annotated[bool, typer.Option("--chat", help="put the text into the model's chat template")]
 Seed = Annotated[int, typer.Option(metavar="S", help="seed of the random numbers")]
 
-Figures = Annotated[list[str] | None, typer.Argument(metavar="[FIGURE]...", help="names of figures; default: all")]
+Figures = Annotated[list[str] | None, typer.Argument(metavar="FIGURE", help="names of figures; default: all")]
 Out = Annotated[str, typer.Option("--out", metavar="DIR", help="folder of the store, the figures and the page")]
 
 Json = Annotated[bool, typer.Option("--json", help="print one JSON object per line, as results arrive")]
@@ -59,26 +74,64 @@ def position_or_word(word: str) -> int | str:
         return word
 
 
-class SeveralValues(TyperCommand):
-    """A command whose ``--lengths 16 64 240`` means ``--lengths 16 --lengths 64 --lengths 240``."""
+class Command(TyperCommand):
+    """A command with plain help, helpful usage errors, and options that take several values."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, spread_out(args))
+        ctx.allow_extra_args = any(parameter.name == "text" for parameter in self.params)  # refused below
+        try:
+            rest = super().parse_args(ctx, spread_out(args))
+        except Exception as error:
+            unknown: Any = error
+            if hasattr(error, "possibilities"):  # an option that does not exist
+                known = [option for parameter in self.get_params(ctx) for option in parameter.opts]
+                unknown.message += nearest(unknown.option_name, known)
+                unknown.possibilities = None
+            raise
+        if rest:
+            example = f'{ctx.command_path} "I love her smile"'
+            ctx.fail(f"the text must be one argument, got {1 + len(rest)}: put it in quotes, as in {example}")
+        return rest
+
+
+class Group(TyperGroup):
+    """A group of commands with plain help."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
+
+def _without_types(parameters: list[Any]) -> list[Any]:
+    """Leave the Python types of flags and arguments out of the help: their names and metavars describe them."""
+    for parameter in parameters:
+        if parameter.param_type_name == "argument":
+            parameter.display_type_rich = lambda ctx: None
+        elif parameter.is_flag:
+            parameter.metavar = ""
+    return parameters
 
 
 def spread_out(arguments: list[str], names: tuple[str, ...] = ("--lengths",)) -> list[str]:
-    """Repeat the name of an option with several values before each of them but the first."""
+    """Repeat the name of an option for each of its values, which are separated by blanks or commas."""
     spread: list[str] = []
     name: str | None = None
-    first = False  # whether the next value follows the name itself
     for argument in arguments:
+        value = argument
         if argument.startswith("-") and not _is_number(argument):
-            name = argument if argument in names else None
-            first = name is not None
-            spread.append(argument)
-        else:
-            spread += [argument] if name is None or first else [name, argument]
-            first = False
+            option, equals, value = argument.partition("=")
+            name = option if option in names else None
+            if name is None or not equals:
+                spread.append(argument)
+                continue
+        if name is None:
+            spread.append(value)
+            continue
+        if spread[-1:] == [name]:
+            spread.pop()
+        spread += [f"{name}={one}" for one in value.split(",")]
     return spread
 
 

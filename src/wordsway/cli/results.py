@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wordsway.cli.options import Figures, Json, Out
+from wordsway.cli.options import Command, Figures, Group, Json, Out
 from wordsway.cli.running import interruptible, print_json
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ To = Annotated[str | None, typer.Option(metavar="FILE", help="file to write; def
 Every = Annotated[bool, typer.Option("--all", help="failed and died trials too, not only finished ones")]
 
 results = typer.Typer(
+    cls=Group,
     help="Show the stored trials.",
     invoke_without_command=True,
     epilog="Example: wordsway results export --format csv --to trials.csv",
@@ -35,7 +36,7 @@ def _results(context: typer.Context, out: Out = "results", as_json: Json = False
         raise typer.BadParameter(f"give --out and --json after {context.invoked_subcommand}, not before it")
 
 
-@results.command(epilog="Example: wordsway results show fig2-rf --json")
+@results.command(cls=Command, epilog="Example: wordsway results show fig2-rf --json")
 @interruptible
 def show(names: Figures = None, out: Out = "results", as_json: Json = False) -> None:
     """Count the stored trials of each figure, and list those that failed."""
@@ -49,7 +50,7 @@ def show(names: Figures = None, out: Out = "results", as_json: Json = False) -> 
         print_stored(rows)
 
 
-@results.command(epilog="Example: wordsway results export --format csv --to trials.csv")
+@results.command(cls=Command, epilog="Example: wordsway results export --format csv --to trials.csv")
 @interruptible
 def export(
     names: Figures = None, out: Out = "results", kind: Format = "csv", to: To = None, every: Every = False

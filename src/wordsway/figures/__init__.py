@@ -23,7 +23,7 @@ def all_figures() -> dict[str, Experiment]:
         if figure.name in figures:
             raise InputError(f"two modules of figures must not share a name, got {figure.name!r} again in {module}")
         figures[figure.name] = figure
-    return dict(sorted(figures.items(), key=lambda item: _natural(item[0])))
+    return dict(sorted(figures.items(), key=lambda item: natural(item[0])))
 
 
 def figures_named(names: Sequence[str]) -> list[Experiment]:
@@ -32,5 +32,6 @@ def figures_named(names: Sequence[str]) -> list[Experiment]:
     return [known[check_choice("figure", name, tuple(known))] for name in dict.fromkeys(names or known)]
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def natural(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts names with numbers as numbers."""
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]

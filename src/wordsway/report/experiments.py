@@ -15,6 +15,7 @@ from wordsway.experiments.experiment import SCALES, VERDICTS
 from wordsway.experiments.results import FigureResult
 from wordsway.experiments.runner import Plan, RunSummary
 from wordsway.experiments.store import DONE, STATES, Row
+from wordsway.figures import natural
 from wordsway.memory import human
 from wordsway.report.terminal import Columns, console, duration, table
 from wordsway.report.terminal import Row as TableRow
@@ -46,21 +47,24 @@ def plan_rows(plan: Plan) -> list[dict[str, Any]]:
             "bytes": None if part.estimate is None else part.estimate.memory,
             "sizes": part.sizes,
         }
-        for part in plan.parts
+        for part in sorted(plan.parts, key=lambda part: natural(part.experiment.name))
     ]
 
 
 def print_plan(plan: Plan, workers: int) -> None:
     """Print the plan of a run that does not take place: seconds of all trials on one core, memory of the largest."""
     out = console()
+    rows = plan_rows(plan)
     columns: Columns = {
         **{name: name for name in ("experiment", "trials", "stored")},
         "to run": "to_run",
         "one core": lambda row: _cost(row, row["seconds"], duration),
         "memory": lambda row: _cost(row, row["bytes"], human),
-        "sizes": "sizes",
     }
-    out.print(table(plan_rows(plan), columns, wrap=("sizes",)))
+    out.print(table(rows, columns, right=("one core", "memory")))
+    out.print()
+    sized = [row for row in rows if row["sizes"]]
+    out.print(table(sized, {"experiment": "experiment", "sizes of its trials": "sizes"}, wrap=("sizes of its trials",)))
     missing = len(plan.missing)
     if missing and (seconds := _seconds(plan)) is not None:
         time = _duration_on(seconds, workers, missing)
@@ -140,7 +144,7 @@ def stored_counts(rows: Sequence[Row]) -> list[dict[str, Any]]:
         line = counts.setdefault((name, version), new)
         line[row.state] += 1
         line["seconds"] = round(line["seconds"] + (row.seconds or 0.0), 3)
-    return list(counts.values())
+    return [counts[key] for key in sorted(counts, key=lambda key: (natural(key[0]), key[1]))]
 
 
 def print_stored(rows: Sequence[Row]) -> None:
