@@ -1,5 +1,6 @@
 """Checks of arguments: each returns the value in the form that is used, or raises an `InputError` of one line."""
 
+import itertools
 import math
 import operator
 from collections.abc import Iterable, Sequence
@@ -269,6 +270,17 @@ def check_readable(X: object) -> None:
         raise InputError(f"a map reads a tensor (..., n, d), got {type(X).__name__}: use torch.as_tensor")
     if X.ndim < 2 or not X.is_floating_point():
         raise InputError(f"a map reads a tensor (..., n, d) of floats, got shape {tuple(X.shape)} of {_dtype_name(X)}")
+
+
+def like_parameters(phi: object, X: Tensor) -> Tensor:
+    """Return contexts in the dtype and on the device of a torch module's parameters; as they are for any other map."""
+    tensors = itertools.chain(phi.parameters(), phi.buffers()) if isinstance(phi, torch.nn.Module) else ()
+    weight = next((tensor for tensor in tensors if tensor.is_floating_point()), None)
+    if weight is None:
+        return X
+    if weight.dtype not in _FLOATS:
+        raise dtype_error(f"the dtype of {type(phi).__name__}", _dtype_name(weight))
+    return X.to(weight.device, weight.dtype)
 
 
 def row_name(index: list[int]) -> str:

@@ -1,13 +1,25 @@
 """A user's own map: any callable by autograd, and a map that brings its own response."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from maps.twins import Setting, normal, plain_attention
-from wordsway import RandomAttention, gaussian_context, respond, sensitivity_profile, word_sensitivity
+from wordsway import (
+    InputError,
+    RandomAttention,
+    gaussian_context,
+    gaussian_samples,
+    local_lipschitz,
+    prediction_gap,
+    respond,
+    sensitivity_profile,
+    vocabulary_sensitivity,
+    word_sensitivity,
+)
 from wordsway.maps import Ceiling, FeatureMap, PlainResponse, Response, SearchHints
 from wordsway.maps.response import Functional, ValueAndGradient
 from wordsway.testing import MapConformance
@@ -30,7 +42,9 @@ class TestPlainCallable(MapConformance):
 
 
 class TestModule(MapConformance):
-    """A torch module that takes batches and declares it."""
+    """A torch module that takes batches and declares it; its weights set the dtype."""
+
+    follows_dtype = False
 
     def make(self, seed: int) -> FeatureMap:
         layer = torch.nn.Linear(12, 7, bias=False, dtype=torch.float64)
@@ -244,3 +258,36 @@ def test_a_context_that_requires_a_gradient_leaves_no_graph_behind() -> None:
             delta = torch.ones(2, *response.shape, dtype=torch.float64)
             for value in (*response.change(delta), *response.change(delta, gradient=False), response.features(delta)):
                 assert value is None or not value.requires_grad
+
+
+def _module(dtype: torch.dtype) -> torch.nn.Module:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 3))
+    for number, parameter in enumerate(module.parameters()):
+        parameter.data = normal(*parameter.shape, seed=number)
+    return module.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_torch_module_reads_contexts_in_the_dtype_of_its_parameters(dtype: torch.dtype) -> None:
+    module, X = _module(dtype), gaussian_context(5, 4)
+    contexts, labels = gaussian_samples(7, 5, 4)
+    table = gaussian_context(3, 4, seed=2)
+
+    def values(phi: FeatureMap, X: Any) -> list[float]:
+        return [
+            word_sensitivity(phi, X, 1).value,
+            word_sensitivity(phi, X, (0, 2), together=True).value,
+            *vocabulary_sensitivity(phi, X, 1, table).values.tolist(),
+            local_lipschitz(phi, X).value,
+            prediction_gap(phi, contexts, labels, X, 1.0).value,
+        ]
+
+    expected = values(lambda X: module(X.to(dtype)), X.to(dtype))
+    for given in (X, X.float(), X.numpy()):
+        assert values(module, given) == pytest.approx(expected, rel=1e-4)
+        assert respond(module, given, 1).hints.dtype == word_sensitivity(module, given, 1).delta.dtype == dtype
+
+
+def test_a_torch_module_in_half_precision_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^the dtype of Sequential must be float32 or float64, got bfloat16: "):
+        word_sensitivity(_module(torch.bfloat16), gaussian_context(5, 4), 1)

@@ -15,7 +15,7 @@ from scipy import linalg
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.checks import as_array, as_contexts, check_size
+from wordsway.checks import as_array, as_contexts, check_size, like_parameters
 from wordsway.errors import InputError, NumericalError
 from wordsway.generalization.kernel import Gram, KernelSolver
 from wordsway.maps import FeatureMap
@@ -75,6 +75,7 @@ def features_of(phi: FeatureMap, contexts: Tensor) -> Tensor:
     """Return the features of contexts (N, n, d) as rows (N, p), by one evaluation if the map takes batches."""
     if not callable(phi):
         raise InputError(f"a map must be callable on a context, got {type(phi).__name__}: pass a function or a map")
+    contexts = like_parameters(phi, contexts)
     with torch.no_grad():
         parts = [phi(contexts)] if getattr(phi, "batched", False) else [phi(context) for context in contexts]
     if not isinstance(parts[0], Tensor):

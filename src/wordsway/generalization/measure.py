@@ -15,7 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wordsway.checks import as_context, as_contexts, check_radius, check_several, check_word, describe
+from wordsway.checks import (
+    as_context,
+    as_contexts,
+    check_radius,
+    check_several,
+    check_word,
+    describe,
+    like_parameters,
+)
 from wordsway.errors import InputError
 from wordsway.generalization.interpolator import Interpolator, check_labels, features_of
 from wordsway.generalization.losses import TRAININGS, Array, Losses, Problem, functionals
@@ -171,7 +179,7 @@ class Simulation:
         self.radius = check_radius(radius, self.d)
         rows = features_of(phi, samples)  # N p
         with torch.no_grad():
-            features = phi(context).to(torch.float64)
+            features = phi(like_parameters(phi, context)).to(torch.float64)
         self.own, self._shape = features.reshape(-1), features.shape
         with suited(2.0 * len(rows) * rows.numel() + 10.0 * len(rows) ** 3):  # the kernel and its decomposition
             self.interpolator = Interpolator(rows, values)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.checks import as_context, check_position, check_radius
+from wordsway.checks import as_context, check_position, check_radius, like_parameters
 from wordsway.contexts import perturb
 from wordsway.errors import InputError, NumericalError, nearest
 
@@ -129,7 +129,7 @@ def respond(phi: FeatureMap, X: Any, word: int | Sequence[int], together: bool =
         must return a `Response`; otherwise the map is evaluated in full at each Delta and differentiated by autograd.
         A map that takes contexts with leading batch dimensions has an attribute `batched = True`.
     X : array (n, d)
-        The context.
+        The context. A torch module gets it in the dtype and on the device of its parameters.
     word : int or sequence of int
         A position, or several, which move one at a time or `together`.
     together : bool
@@ -141,7 +141,7 @@ def respond(phi: FeatureMap, X: Any, word: int | Sequence[int], together: bool =
     position = check_position(len(context), word)
     own = getattr(phi, "respond", None)
     if own is None:
-        return PlainResponse(phi, context, position, together)
+        return PlainResponse(phi, like_parameters(phi, context), position, together)
     response = own(context, position, together)
     if not isinstance(response, Response):
         raise InputError(f"{type(phi).__name__}.respond must return a Response, got {type(response).__name__}")

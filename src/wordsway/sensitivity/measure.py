@@ -225,7 +225,9 @@ def vocabulary_sensitivity(
         response = respond(phi, context, position)
         parts = [table[start : start + size] for start in range(0, len(table), size)]
         bar = tqdm(parts, desc="vocabulary", unit="batch", delay=2, leave=False, disable=not progress)
-        values = torch.cat([response.change(part - context[position], gradient=False)[0] for part in bar])
+        values = torch.cat(
+            [response.change(response.hints.cast(part - context[position]), gradient=False)[0] for part in bar]
+        )
     best = int(values.argmax())
     cost = usage.computed_in(response.hints.dtype, response.hints.device, len(parts))
     return VocabularySensitivity(position, values, best, float(values[best]), _EXACT, cost)

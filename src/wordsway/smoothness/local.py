@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from wordsway.checks import as_context, as_contexts, check_size
+from wordsway.checks import as_context, as_contexts, check_size, like_parameters
 from wordsway.errors import InputError
 from wordsway.maps import Attention
 from wordsway.memory import ResourceUsage
@@ -123,7 +123,7 @@ def local_lipschitz_many(
     seed: int = 0,
 ) -> list[LocalLipschitz]:
     """`local_lipschitz` at each of several contexts of one size, (B, n, d) or a list of (n, d), in one batch."""
-    contexts = as_contexts(X).detach()
+    contexts = like_parameters(layer, as_contexts(X).detach())
     if not callable(layer):
         raise InputError(f"a layer must be callable on a context, got {type(layer).__name__}")
     if not 0 < tolerance < 1:
