@@ -10,10 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from maps.twins import Setting, normal
+from scipy.special import expit
 from torch import Tensor
 
 from wordsway import Attention, RandomAttention, gaussian_context, normalize, respond, word_sensitivity
-from wordsway.maps import certificate
+from wordsway.maps import Score, certificate
 from wordsway.maps.certificate import Multipliers, RowBounds
 from wordsway.maps.one_word import OneWordResponse
 
@@ -193,9 +194,10 @@ def test_where_no_multipliers_can_be_fitted_the_simple_bound_stays(monkeypatch: 
 
 
 def test_gains_that_vanish_as_computed_do_not_break_the_bound() -> None:
-    """A sigmoid far below 0 is 0 as a float: the moved row may lose all its weights."""
+    """expit is 0 as a float far below 0: with such a custom score the moved row may lose all its weights."""
     X = torch.tensor([[math.sqrt(2), 0.0]], dtype=torch.float64)
-    phi = RandomAttention(2, "sigmoid", weight=torch.diag(torch.tensor([1e3, -4e3], dtype=torch.float64)))
+    score = Score("expit", torch.sigmoid, expit, lambda s: expit(s) * expit(-s))
+    phi = RandomAttention(2, score, weight=torch.diag(torch.tensor([1e3, -4e3], dtype=torch.float64)))
     found = word_sensitivity(phi, X, radius=1.0)
     assert found.ceiling is not None
     assert found.value == pytest.approx(1.0)

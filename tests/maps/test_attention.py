@@ -221,3 +221,22 @@ def test_heads_need_not_divide_d_where_every_projection_is_given(heads: int) -> 
     phi, X = Attention(query, key, value, heads=heads), gaussian_context(4, 5)
     assert torch.allclose(phi(X), plain_attention(phi)(X), rtol=0, atol=1e-12)
     assert respond(phi, X, 0).change(torch.ones(5).double())[0] > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("causal", [False, True])
+def test_sigmoid_weights_do_not_underflow(causal: bool, dtype: torch.dtype) -> None:
+    """Far below 0 the sigmoid is exp of the score, which is 0 as a float: its weights are still those of a softmax."""
+    assert float(Attention(torch.eye(1), -torch.eye(1), score="sigmoid")(torch.tensor([[15.0]]))) == 15.0
+    X = gaussian_context(5, 4, 1, dtype=dtype) + 40
+    query = -torch.eye(4, dtype=dtype)
+    sigmoid, softmax = (Attention(query, None, causal=causal, score=name) for name in ("sigmoid", "softmax"))
+    assert float(sigmoid.scores(*sigmoid.project(X)[:2]).max()) < -1000
+    delta = 0.1 * normal(6, 4, seed=2).to(dtype)
+    torch.testing.assert_close(sigmoid(X), softmax(X))
+    for words, together, moves in ((1, False, delta), ((0, 3), True, delta.reshape(3, 2, 4))):
+        responses = [phi.respond(X, words, together) for phi in (sigmoid, softmax)]
+        (value, grad), (expected, expected_grad) = (response.change(moves) for response in responses)
+        torch.testing.assert_close(value, expected)
+        torch.testing.assert_close(grad, expected_grad)
+        torch.testing.assert_close(responses[0].features(moves), responses[1].features(moves))

@@ -29,7 +29,7 @@ import torch
 from scipy.optimize import minimize
 
 from wordsway.maps.response import Ceiling, check_ball
-from wordsway.maps.scores import RatioShare, SoftmaxShare
+from wordsway.maps.scores import OddsShare, RatioShare
 
 if TYPE_CHECKING:
     from wordsway.maps.one_word import OneWordResponse
@@ -48,7 +48,7 @@ _TIGHT = ((1e-2, 30), (3e-3, 40), (1e-3, 60), (2e-4, 100))
 class RowBounds:
     """The rows of one word, all heads in one list: the terms of `row(t, s)`, in units of |phi(X)|."""
 
-    share: SoftmaxShare | RatioShare  # w(t), arrays of N rows
+    share: OddsShare | RatioShare  # w(t), arrays of N rows
     before: Array  # N, w0
     f_square: Array  # N, |f|^2
     value_square: Array  # N, (kappa r)^2

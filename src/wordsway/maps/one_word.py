@@ -35,7 +35,7 @@ from wordsway.maps.response import (
     layout,
     positive_norm,
 )
-from wordsway.maps.scores import Array, RatioShare, SoftmaxShare, over
+from wordsway.maps.scores import Array, OddsShare, RatioShare, over
 from wordsway.threads import suited
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Move:
     f_value: Array  # B W H n, products f . D
     own: Array  # B W H n, scores of the moved row
     own_weights: Array  # B W H n
-    own_scale: Array | float  # B W H 1, one over the sum of its gains; 1 for softmax
+    own_scale: Array | float  # B W H 1, one over the sum of its gains; 1 where weights come from odds
 
 
 class OneWordResponse:
@@ -182,30 +182,31 @@ class OneWordResponse:
         # index of each word's own entry in an array (B, W, H, n)
         self.at_word = (slice(None), np.arange(count)[:, None], np.arange(self.heads)[None], self.words[:, None])
 
-    def _share(
-        self, scores: Array, to_word: Array, seen: npt.NDArray[np.bool_], rest: Array
-    ) -> SoftmaxShare | RatioShare:
+    def _share(self, scores: Array, to_word: Array, seen: npt.NDArray[np.bool_], rest: Array) -> OddsShare | RatioShare:
         """The weights of the rows as functions of the moved score; `rest` replaces the captured ones."""
         score, got = self.attention.score, self.captured
-        if score.array_gain is None or score.array_derivative is None:
-            # log w0 from the scores: a weight that underflows to 0 can still grow
-            seen_scores = scores if self.visible is None else np.where(self.visible, scores, -np.inf)
-            logs = scores - logsumexp(seen_scores, axis=-1, keepdims=True)
-            odds = np.moveaxis(logs[..., self.words], -1, 0) - np.log1p(-np.where(to_word > 0.5, 0.5, to_word))
+        start = np.moveaxis(scores[..., self.words], -1, 0)  # W H n
+        if score.by_odds:
+            logs = score.array_gain(scores) if score.array_gain is not None else scores
+            total = logsumexp(logs if self.visible is None else np.where(self.visible, logs, -np.inf), axis=-1)
+            # from the logarithms: a weight that underflows to 0 can still grow
+            others = total + np.log1p(-np.where(to_word > 0.5, 0.5, to_word))
             if got is not None:
-                odds[got.place] = rest
-            return SoftmaxShare(np.where(seen, odds, -np.inf).astype(odds.dtype))
+                others[got.place] = rest
+            others = np.where(seen, others, np.inf).astype(start.dtype)
+            return OddsShare(start, others, score.array_gain, score.array_derivative)
+        assert score.array_gain is not None
+        assert score.array_derivative is not None
         gains = score.array_gain(scores) * (1 if self.visible is None else self.visible)
         others = np.moveaxis(gains.sum(-1)[..., None] - gains[..., self.words], -1, 0)  # W H n
         if got is not None:
             others[got.place] = rest
-        start = np.moveaxis(scores[..., self.words], -1, 0)
         return RatioShare(
             score.array_gain, score.array_derivative, start, np.maximum(others, 0), seen.astype(start.dtype)
         )
 
     def _captured(self, scores: Array, weights: Array) -> tuple[Captured | None, Array]:
-        """The captured rows among the moving words, with their odds (softmax) or the others' gains (else)."""
+        """The captured rows among the moving words, with the others' summed gains or their logarithm."""
         slot_of = np.full(self.n, -1)
         slot_of[self.words] = np.arange(len(self.words))
         key = weights.argmax(-1)  # H n
@@ -220,10 +221,12 @@ class OneWordResponse:
         mask = torch.from_numpy(others)
         mix = self.attention.score.weights(line, mask).numpy()
         f = self.values[head, taken] - np.einsum("cn,cnv->cv", mix, self.values[head])
-        if self.attention.score.gain is None:
-            rest = line[lines, taken] - line.masked_fill(~mask, -torch.inf).logsumexp(-1)
+        score = self.attention.score
+        if score.by_odds:
+            rest = score.logs(line, mask).logsumexp(-1)
         else:
-            rest = (self.attention.score.gain(line) * mask).sum(-1)
+            assert score.gain is not None
+            rest = (score.gain(line) * mask).sum(-1)
         return Captured(head, row, slot[head, row], f), rest.numpy()
 
     # --- one batch of Deltas -------------------------------------------------------------------------------------
@@ -263,13 +266,15 @@ class OneWordResponse:
         return Move(value, key, query, read["t"], w, f_value, own, *self._own_weights(own))
 
     def _own_weights(self, own: Array) -> tuple[Array, Array | float]:
-        """Weights of the moved row, and one over the sum of its gains (1 for softmax)."""
-        gain = self.attention.score.array_gain
-        if gain is not None:
+        """Weights of the moved row, and one over the sum of its gains (1 where weights come from odds)."""
+        score = self.attention.score
+        gain = score.array_gain
+        if gain is not None and not score.by_odds:
             gains = gain(own) if self.own_sees is None else gain(own) * self.own_sees
             total = gains.sum(-1, keepdims=True)
             scale = over(np.ones_like(total), total)
             return gains * scale, scale
+        own = own if gain is None else gain(own)
         if self.own_sees is not None:
             own = np.where(self.own_sees, own, -np.inf)
         gains = np.exp(own - own.max(-1, keepdims=True))
@@ -385,8 +390,10 @@ class OneWordResponse:
     def _own_derivative(self, move: Move) -> Array:
         """Derivative of a weight of the moved row in its own score, before the mean of the row is subtracted."""
         score = self.attention.score
-        if score.array_derivative is None:
-            return move.own_weights
+        if score.by_odds:
+            grad = move.own_weights
+            return grad if score.array_derivative is None else grad * score.array_derivative(move.own)
+        assert score.array_derivative is not None
         grad = score.array_derivative(move.own) * move.own_scale
         return grad if self.own_sees is None else grad * self.own_sees
 

@@ -54,15 +54,15 @@ class RowsResponse:
         self._autograd = AutogradResponse(self._at, features, self.shape, self.batch)
 
     def _set_up_rest(self, scores: Tensor, sees: Tensor | None) -> None:
-        """Sums of the gains and values of the words that stay; softmax stores the maximum of a row separately."""
+        """Sums of the gains and values of the words that stay; rules by odds store the maximum of a row separately."""
         score = self.attention.score
-        if score.gain is None:
-            masked = scores if sees is None else scores.masked_fill(~sees, -torch.inf)
+        if score.by_odds:
+            masked = score.logs(scores, sees)
             top = masked.amax(-1, keepdim=True) if self.rest else torch.full_like(self.queries[..., :1], -torch.inf)
             self.top = top  # H n 1
             gains = torch.where(masked > -torch.inf, (masked - top).exp(), 0.0)
         else:
-            gains = score.gain(scores) if sees is None else score.gain(scores) * sees
+            gains = self._gains(scores, sees)
         self.total = gains.sum(-1, keepdim=True)  # H n 1
         self.mixed = gains @ self.values[:, self.rest]  # H n v
 
@@ -96,16 +96,21 @@ class RowsResponse:
         joined = attention.join(rows)
         return joined.reshape(lead + joined.shape[1:])
 
+    def _gains(self, scores: Tensor, sees: Tensor | None) -> Tensor:
+        assert self.attention.score.gain is not None
+        gains = self.attention.score.gain(scores)
+        return gains if sees is None else gains * sees
+
     def _add_keys(self, scores: Tensor, value: Tensor) -> Tensor:
         """Rows of the words that stay, when the moved keys have these scores (B, H, n, m) and values."""
         score = self.attention.score
         sees = None if self.visible is None else self.visible[:, self.words]
-        if score.gain is None:
-            masked = scores if sees is None else scores.masked_fill(~sees, -torch.inf)
+        if score.by_odds:
+            masked = score.logs(scores, sees)
             top = torch.maximum(self.top, masked.amax(-1, keepdim=True))
             gains, fade = (masked - top).exp(), (self.top - top).exp()
             return (fade * self.mixed + gains @ value) / (fade * self.total + gains.sum(-1, keepdim=True))
-        gains = score.gain(scores) if sees is None else score.gain(scores) * sees
+        gains = self._gains(scores, sees)
         rows = self.mixed + gains @ value
         if not score.normalised:
             return rows

@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.special import expit
+from scipy.special import expit, log_expit
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from wordsway.errors import InputError, nearest
 
@@ -24,10 +25,12 @@ class Score:
     softmax: exp(S_jk) over the row's sum; relu and sigmoid: g(S_jk) over the row's sum, 0 where the sum is 0;
     linear: the scores themselves, without a normaliser. A weight grows with its own score in every case.
 
-    `gain` is g on tensors; `array_gain` and `array_derivative` are g and g' on arrays. Softmax has none, because it
-    works with odds. A custom score needs all three: g at least 0 and never falling, on which searches and ceilings
-    rely. Set `positive` where g is > 0 at all scores that occur, as it is computed (exp(-800) is 0): a row then never
-    loses all its weights, and ceilings may be lower. Without a normaliser only the linear rule has ceilings.
+    `gain` is g on tensors; `array_gain` and `array_derivative` are g and g' on arrays. A custom score needs all three:
+    g at least 0 and never falling, on which searches and ceilings rely. Set `positive` where g is > 0 at all scores
+    that occur, as it is computed (exp(-800) is 0): a row then never loses all its weights, and ceilings may be lower.
+    Set `logarithmic` where the three functions are log g and its derivative, finite at all scores: weights are then
+    the softmax of log g, which never underflows. Softmax is the logarithmic rule without functions: log g(s) = s.
+    Without a normaliser only the linear rule has ceilings.
     """
 
     name: str
@@ -36,6 +39,7 @@ class Score:
     array_derivative: Callable[[Array], Array] | None = None
     normalised: bool = True
     positive: bool = False
+    logarithmic: bool = False
 
     def __post_init__(self) -> None:
         given = [rule is not None for rule in (self.gain, self.array_gain, self.array_derivative)]
@@ -43,7 +47,9 @@ class Score:
             raise InputError("a score must have gain, array_gain and array_derivative, or none of them, got some")
         if not self.normalised and self.gain is None:
             raise InputError("a score without a normaliser must have a gain, got none")
-        if self.positive and self.array_gain is not None:
+        if self.logarithmic and not self.normalised:
+            raise InputError("a logarithmic score must be normalised, got normalised=False")
+        if self.positive and self.array_gain is not None and not self.logarithmic:
             tried = np.array([-10.0, 0.0, 10.0])
             for score, gain in zip(tried, self.array_gain(tried), strict=True):
                 if not gain > 0:
@@ -59,18 +65,28 @@ class Score:
     @property
     def may_vanish(self) -> bool:
         """Whether a row may lose all its weights."""
-        return self.gain is not None and not self.positive
+        return not (self.by_odds or self.positive)
+
+    @property
+    def by_odds(self) -> bool:
+        """Whether weights are the softmax of log g, and so positive and exact where g itself underflows."""
+        return self.gain is None or self.logarithmic
 
     @property
     def linear(self) -> bool:
         """Whether this is the built-in rule whose weights are the scores themselves."""
         return self == SCORES["linear"]
 
+    def logs(self, scores: Tensor, visible: Tensor | None = None) -> Tensor:
+        """log g of a rule with `by_odds`; -inf for keys that a row does not see."""
+        logs = scores if self.gain is None else self.gain(scores)
+        return logs if visible is None else logs.masked_fill(~visible, -torch.inf)
+
     def weights(self, scores: Tensor, visible: Tensor | None = None) -> Tensor:
         """Weights of the keys (last axis); keys that a row does not see get 0."""
-        if self.gain is None:  # the softmax
-            masked = scores if visible is None else scores.masked_fill(~visible, -torch.inf)
-            return torch.softmax(masked, dim=-1)
+        if self.by_odds:
+            return torch.softmax(self.logs(scores, visible), dim=-1)
+        assert self.gain is not None
         gains = self.gain(scores)
         if visible is not None:
             gains = gains * visible
@@ -80,17 +96,13 @@ class Score:
         return torch.where(total > 0, gains / torch.where(total > 0, total, 1.0), 0.0)
 
 
-def _sigmoid_derivative(scores: Array) -> Array:
-    value = expit(scores)
-    return np.asarray(value * (1 - value))
-
-
 SCORES = {
     score.name: score
     for score in (
-        Score("softmax", positive=True),
+        Score("softmax", positive=True, logarithmic=True),
         Score("relu", torch.relu, lambda s: np.maximum(s, 0), lambda s: (s > 0).astype(s.dtype)),
-        Score("sigmoid", torch.sigmoid, expit, _sigmoid_derivative),  # is 0 as computed, far below 0: not `positive`
+        # sigmoid(-104) is 0 in single precision
+        Score("sigmoid", logsigmoid, log_expit, lambda s: expit(-s), positive=True, logarithmic=True),
         Score("linear", lambda s: s, normalised=False),
     )
 }
@@ -112,26 +124,38 @@ def over(part: Array, total: Array) -> Array:
     return np.asarray(np.divide(part, total, out=zero, where=enough))
 
 
-class SoftmaxShare:
-    """w(t) = sigmoid(odds + t): the softmax weight of a key whose score moves by t, the others staying.
+class OddsShare:
+    """w(t) = sigmoid(L(start + t) - rest): the weight of a key whose score moves by t, the others staying.
 
-    `odds` is log(w / (1 - w)) at t = 0, and -inf where the row does not see the key.
+    L is log g, None for the softmax, where it is the identity; `rest` is the logarithm of the others' summed gains, and
+    inf where the row does not see the key.
     """
 
-    def __init__(self, odds: Array) -> None:
-        self.odds = odds
+    def __init__(
+        self,
+        start: Array,
+        rest: Array,
+        log_gain: Callable[[Array], Array] | None = None,
+        log_derivative: Callable[[Array], Array] | None = None,
+    ) -> None:
+        self.log_gain, self.log_derivative = log_gain, log_derivative
+        self.start, self.rest = start, rest
+        self.odds = start - rest  # of the softmax at t = 0
 
     def weight(self, t: Array) -> Array:
-        return np.asarray(expit(t + self.odds))
+        odds = t + self.odds if self.log_gain is None else self.log_gain(self.start + t) - self.rest
+        return np.asarray(expit(odds))
 
     def derivative(self, t: Array, w: Array) -> Array:
-        return w * (1 - w)
+        derivative = w * (1 - w)
+        return derivative if self.log_derivative is None else derivative * self.log_derivative(self.start + t)
 
-    def take(self, index: Any) -> SoftmaxShare:
-        return SoftmaxShare(self.odds[index])
+    def take(self, index: Any) -> OddsShare:
+        return OddsShare(self.start[index], self.rest[index], self.log_gain, self.log_derivative)
 
-    def ravel(self) -> SoftmaxShare:
-        return SoftmaxShare(self.odds.ravel().astype(np.float64))
+    def ravel(self) -> OddsShare:
+        start, rest = (x.ravel().astype(np.float64) for x in (self.start, self.rest))
+        return OddsShare(start, rest, self.log_gain, self.log_derivative)
 
 
 class RatioShare:
