@@ -230,7 +230,7 @@ def test_a_strip_colours_measured_words_and_dims_special_tokens() -> None:
     assert "opacity" in spans[0]["style"]
     assert strengths[1] is not None
     assert strengths[2] is not None
-    assert float(strengths[1][1]) > float(strengths[2][1]) > 0
+    assert float(strengths[1][1]) == 2 * float(strengths[2][1]) > 0
     assert [span.get("title") for span in spans] == [None, "sensitivity 1.5", None]
 
 

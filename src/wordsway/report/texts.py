@@ -115,10 +115,10 @@ def strip(made: Sequence[Piece], colours: bool, ascii_only: bool = False) -> Tex
         if piece.share is None:
             text.append(word, NOTE if piece.special else "")
         elif colours:
-            mixed = (round(a + (b - a) * piece.strength) for a, b in zip(_PALE, _STRONG, strict=True))
+            mixed = (round(a + (b - a) * piece.share) for a, b in zip(_PALE, _STRONG, strict=True))
             text.append(word, "black on rgb({},{},{})".format(*mixed))
         else:
-            level = min(int(8 * piece.strength), 7)
+            level = min(int(8 * piece.share), 7)
             text.append(word + (f"({level + 1})" if ascii_only else _LEVELS[level]))
     return text
 
