@@ -10,7 +10,6 @@ from torch import Tensor
 import wordsway as ws
 from models import small_transformers as small
 from models import tiny
-from wordsway.models.outputs import output_named
 from wordsway.models.response import Span, TextFeatures
 
 DISTRIBUTIONS = ("next", "class")
@@ -74,7 +73,7 @@ def features(network: Any, ids: Sequence[int], on: str | int) -> TextFeatures:
 
 
 def model_features(model: ws.Model, ids: Sequence[int], on: str | int) -> TextFeatures:
-    return TextFeatures(model, ids, output_named(on, model.layers, model.network, model.name))
+    return TextFeatures(model, ids, on)
 
 
 def spans(n: int) -> list[Span]:

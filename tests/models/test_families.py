@@ -176,7 +176,7 @@ def test_a_layer_that_does_not_exist_is_refused(index: Any) -> None:
     for method in (model.attention, model.radius, model.window, lambda k: model.layer_inputs([[1]], k)):
         with pytest.raises(InputError) as caught:
             method(index)
-        assert str(caught.value) == f"the layer must be 0..2, got {index!r}: bert has 3 layers"
+        assert str(caught.value) == f"the layer must be from 0 to 2, got {index!r}"
 
 
 @pytest.mark.parametrize(

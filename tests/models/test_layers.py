@@ -12,14 +12,7 @@ import wordsway as ws
 from models import small_transformers as small
 from wordsway import InputError
 from wordsway.models import Model
-from wordsway.models.layers import (
-    _Stack,
-    attention_scores,
-    attracting_direction,
-    head_sensitivities,
-    layer_changes,
-    one_head,
-)
+from wordsway.models.layers import _Stack, attracting_direction, one_head
 from wordsway.models.length import LengthCurve, length_curve, map_curves
 from wordsway.models.words import Text, Word
 
@@ -48,16 +41,16 @@ def test_the_stack_is_the_model(kind: str) -> None:
         ).hidden_states
     for found, expected in zip(stack.states, states, strict=True):
         torch.testing.assert_close(found, expected[0])
-    again = stack._run(stack.rows)
+    again = stack.run(stack.rows)
     for found, expected in zip(again, stack.states, strict=True):
         torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(stack.read(stack.rows)[None], model.layer_inputs([list(text.ids)], 0))
+    torch.testing.assert_close(stack.attended(stack.rows)[None], model.layer_inputs([list(text.ids)], 0))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_changes_of_a_perturbed_word(kind: str) -> None:
     model, text = ws.load(small.make(kind)), _text()
-    found = layer_changes(model, text, text.words[4], norm=0.5, draws=3, seed=1)
+    found = model.layer_changes(text, text.words[4], norm=0.5, draws=3, seed=1)
     assert found.attracting.shape == (small.LAYERS + 1,)
     assert found.noise.shape == (3, small.LAYERS + 1)
     size = float(torch.linalg.vector_norm(_Stack(model, text).rows))
@@ -91,7 +84,7 @@ def test_the_direction_is_the_top_right_singular_vector(head: int | None) -> Non
 
 def test_a_word_before_the_moved_one_does_not_look_at_it() -> None:
     model, text = ws.load(small.make("llama")), _text()
-    found = layer_changes(model, text, text.words[5], draws=1)
+    found = model.layer_changes(text, text.words[5], draws=1)
     torch.testing.assert_close(found.before[:, :5], found.after[:, :5])
     assert not torch.allclose(found.before[:, 6:], found.after[:, 6:])
 
@@ -103,7 +96,7 @@ def test_attention_is_what_the_model_computes(kind: str) -> None:
     with torch.no_grad():
         seen = network.base_model(input_ids=torch.tensor([text.ids]), output_attentions=True).attentions
     for layer in range(small.LAYERS):
-        torch.testing.assert_close(attention_scores(model, text, layer).scores, seen[layer][0], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(model.attention_scores(text, layer).scores, seen[layer][0], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("window", [1, 4, 12])
@@ -113,8 +106,8 @@ def test_attention_ends_where_a_window_does(window: int) -> None:
     with torch.no_grad():
         seen = network.base_model(input_ids=torch.tensor([text.ids]), output_attentions=True).attentions
     for layer in range(small.LAYERS):
-        torch.testing.assert_close(attention_scores(model, text, layer).scores, seen[layer][0], atol=1e-5, rtol=1e-4)
-    before = layer_changes(model, text, text.words[2], draws=1).before
+        torch.testing.assert_close(model.attention_scores(text, layer).scores, seen[layer][0], atol=1e-5, rtol=1e-4)
+    before = model.layer_changes(text, text.words[2], draws=1).before
     torch.testing.assert_close(before, seen[0][0], atol=1e-5, rtol=1e-4)
 
 
@@ -134,7 +127,7 @@ def test_real_models_are_attracted(minilm: Model) -> None:
     before, after = found.looked_at()
     assert after > before
     for head in (12, -1):
-        with pytest.raises(InputError, match=f"head must be an integer from 0 to 11, got {head}"):
+        with pytest.raises(InputError, match=f"head must be from 0 to 11, got {head}"):
             found.looked_at(head)
     assert float(found.attracting[1:].mean()) > float(found.noise[:, 1:].mean())
 
@@ -145,9 +138,9 @@ def test_real_models_are_attracted(minilm: Model) -> None:
         ({"norm": 0.0}, "norm must be a number > 0, got 0.0"),
         ({"norm": float("nan")}, "norm must be a number > 0, got nan"),
         ({"norm": "long"}, "norm must be a number > 0, got 'long'"),
-        ({"head": 12}, "head must be an integer from 0 to 11, got 12"),
-        ({"head": 1.5}, "head must be an integer from 0 to 11, got 1.5"),
-        ({"head": "a"}, "head must be an integer from 0 to 11, got 'a'"),
+        ({"head": 12}, "head must be from 0 to 11, got 12"),
+        ({"head": 1.5}, "head must be from 0 to 11, got 1.5"),
+        ({"head": "a"}, "head must be from 0 to 11, got 'a'"),
         ({"draws": 0}, "draws must be an integer >= 1, got 0"),
         ({"word": 9}, "word must be a position from 0 to 3 or a word of the text, got 9: 0 I, 1 love, 2 her, 3 smile"),
     ],
@@ -186,17 +179,14 @@ def test_an_encoder_has_no_answers(minilm: Model) -> None:
 
 
 def test_a_review_grows_around_the_sentence(minilm: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    from wordsway.models import length
-    from wordsway.models import profile as profiles
-
     measured: list[tuple[Text, Word]] = []
-    real = profiles.profile
+    real = Model.profile
 
-    def note(model: Model, text: Text, words: list[Word], *rest: Any, **options: Any) -> Any:
+    def note(model: Model, text: Text, words: list[Word], **options: Any) -> Any:
         measured.append((text, words[0]))
-        return real(model, text, words, *rest, **options)
+        return real(model, text, words, **options)
 
-    monkeypatch.setattr(length, "profile", note)
+    monkeypatch.setattr(Model, "profile", note)
     found = length_curve(minilm, [16, 6], texts=2, steps=2, seed=3)
     assert found.lengths == (6, 16)
     assert [len(text.ids) for text, _ in measured] == [6, 6, 16, 16]
@@ -270,7 +260,7 @@ def test_sensitivities_of_heads_have_witnesses() -> None:
     model, text = ws.load(small.make("bert")), _text(6)
     rows = model.layer_inputs([list(text.ids)], 0)[0].double()
     for word in (text.words[2], Word(0, "two", 0, 0, (3, 4))):
-        found = head_sensitivities(model, text, word)
+        found = model.head_sensitivities(text, word)
         assert len(found) == 3
         for head, one in enumerate(found):
             phi = one_head(model.attention(0), head)

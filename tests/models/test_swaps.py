@@ -15,7 +15,6 @@ from models import plain, tiny
 from models import small_transformers as small
 from wordsway.errors import InputError
 from wordsway.models import swaps
-from wordsway.models.outputs import output_named
 
 WORDS = ["i", "love", "hate", "her", "his", "smile", "film", "the", "was", "long", "short", "house", "garden", "rain"]
 WORDS += [
@@ -153,8 +152,7 @@ def test_tries_beyond_what_is_learned_from(checks: int, tmp_path: Path, monkeypa
 def test_more_candidates_are_tried_where_the_text_is_short() -> None:
     model = ws.load("minilm")
     shown = [model.read(" ".join(["rain"] * count)) for count in (1, 28, 400)]
-    output = output_named("last", model.layers, model.network, model.name)
-    counts = [swaps._Place(model, text, text.scored[0], output).affordable() for text in shown]
+    counts = [swaps._Place(model, text, text.scored[0], "last").affordable() for text in shown]
     assert counts[0] == swaps._MOST > counts[1] > counts[2] == swaps._LEAST
     operations = 2 * sum(one.numel() for name, one in model.network.named_parameters() if "word_emb" not in name)
     share = swaps._WORK / (swaps._MOST * operations * 30)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from wordsway.errors import InputError
 from wordsway.experiments.texts import Options
-from wordsway.models import words
 from wordsway.models.layers import LayerProfile
 from wordsway.models.model import Model
 from wordsway.models.profile import TextProfile
 from wordsway.models.swaps import Swaps
-from wordsway.models.words import Word
 from wordsway.records import Record
 
 WORDS, TOP, CHECKS = 3, 3, 120  # words that get replacements, replacements of each, and candidates that are tried
@@ -53,30 +50,13 @@ def study_text(model: Model, text: str, options: Options, *, layers: bool = Fals
     profile = options.measure(model, text, progress)
     order = profile.values.argsort(descending=True).tolist()
     ranked = [word for place in order if not (word := profile.words[place]).special]
-    log = logging.getLogger(words.__name__)
-    level = log.level
-    try:
-        if profile.text.cut:
-            log.setLevel(logging.ERROR)  # that it is cut has been logged once
-        swaps = _swaps(model, text, ranked[:WORDS], options)
-        by_layer = None
-        if layers and ranked[0].position is not None:
-            rest: dict[str, Any] = {"radius": options.radius, "cut": options.cut, "chat": options.chat}
-            place = ranked[0].position
-            by_layer = model.layer_profile(text, place, steps=STEPS, seed=options.seed, progress=progress, **rest)
-    finally:
-        log.setLevel(level)
-    return TextStudy(profile, swaps, by_layer)
-
-
-def _swaps(model: Model, text: str, chosen: Sequence[Word], options: Options) -> tuple[Swaps, ...]:
-    rest: dict[str, Any] = {"on": options.on, "cut": options.cut, "chat": options.chat, "seed": options.seed}
     swaps = []
-    for word in chosen:
-        if word.position is None:
-            continue
-        try:
-            swaps.append(model.swaps(text, word.position, top=TOP, checks=CHECKS, **rest))
-        except InputError:  # no word of the vocabulary fits there
-            continue
-    return tuple(swaps)
+    for word in ranked[:WORDS]:
+        with suppress(InputError):  # where no word of the vocabulary fits
+            swaps.append(model.swaps(profile.text, word, top=TOP, checks=CHECKS, on=options.on, seed=options.seed))
+    by_layer = None
+    if layers and ranked:
+        by_layer = model.layer_profile(
+            profile.text, ranked[0], radius=options.radius, steps=STEPS, seed=options.seed, progress=progress
+        )
+    return TextStudy(profile, tuple(swaps), by_layer)

@@ -50,7 +50,7 @@ class Options:
     def checked(self, model: Model) -> Options:
         """Return the options with the full name of the output, if the model has it and, with `chat`, a template."""
         model.read("a", chat=self.chat)
-        return replace(self, on=output_named(self.on, model.layers, model.network, model.name).name)
+        return replace(self, on=output_named(model, self.on).name)
 
     def measure(self, model: Model, text: str, progress: bool = False) -> TextProfile:
         """Measure one text."""

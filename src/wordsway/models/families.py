@@ -284,6 +284,15 @@ def _run(body: Any, name: str, **inputs: Tensor) -> Tensor:
     return rows
 
 
+def lower_layers(body: Any, family: Family, count: int, last: nn.Module) -> Any:
+    """Return a body with its first `count` layers, and with `last` as the norm after them, where it has one there."""
+    blocks = family.blocks(body)
+    instead: list[tuple[Any, Any]] = [(blocks, nn.ModuleList(list(blocks)[:count]))]
+    if family.last is not None:
+        instead.append((family.last(body), last))
+    return skeleton(body, instead)
+
+
 def skeleton(module: nn.Module, instead: Iterable[tuple[Any, Any]] = ()) -> Any:
     """Return a copy of a module in evaluation mode, without hooks and gradient flags, which shares its weights.
 

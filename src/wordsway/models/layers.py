@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from wordsway.checks import check_positive, check_size
-from wordsway.errors import InputError, one_line
+from wordsway.checks import check_index, check_positive, check_size
 from wordsway.maps import Attention
 from wordsway.maps.attention import NAMES
 from wordsway.models.families import family_of, skeleton
-from wordsway.models.outputs import output_named
-from wordsway.models.profile import word_radii
+from wordsway.models.profile import STEPS, word_radii
 from wordsway.models.response import TextFeatures
-from wordsway.models.words import Text, Word
+from wordsway.models.words import Text, Word, WordLike
 from wordsway.records import Record
 from wordsway.seeds import generator, normal
 from wordsway.sensitivity import SearchBudget, Sensitivity, response_profile, word_sensitivity
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     from wordsway.models.model import Model
 
-DRAWS = 8
 _BUDGET = SearchBudget(power=3, screen=4, keep=1, polish=20, tolerance=1e-4)
 
 
@@ -162,58 +160,95 @@ class LayerProfile(Record):
 
 
 def layer_profile(
-    model: Model, text: Text, word: Word, radius: float | None, steps: int, seed: int, progress: bool
+    model: Model,
+    text: str | Text,
+    word: WordLike,
+    *,
+    radius: float | None = None,
+    steps: int = STEPS,
+    cut: bool = False,
+    chat: bool = False,
+    seed: int = 0,
+    progress: bool = False,
 ) -> LayerProfile:
-    """Search the ball of a word once for each layer, then try each witness at all layers; see `Model.layer_profile`."""
+    """Return how far one word can move the hidden state after each layer; parameters are those of `profile`.
+
+    The ball is searched once for each layer, and the witness of each layer is tried for all others, so that no layer
+    has a smaller value than another's witness gives it.
+    """
     budget = SearchBudget(ascent=check_size(steps, "steps"))
+    read = model.read(text, cut=cut, chat=chat)
+    moved = read.word(word)
     responses, witnesses = [], []
     for layer in tqdm(range(model.layers + 1), desc="layers", delay=2, leave=False, disable=not progress):
-        phi = TextFeatures(model, text.ids, output_named(layer, model.layers, model.network, model.name))
-        radii = word_radii(phi, [word], radius)
-        responses.append(phi.along([word.tokens]))
-        measured = response_profile(responses[-1], [word.tokens[0]], radii, seed=seed, budget=budget)
+        phi = TextFeatures(model, read.ids, layer)
+        radii = word_radii(phi, [moved], radius)
+        responses.append(phi.along([moved.tokens]))
+        measured = response_profile(responses[-1], [moved.tokens[0]], radii, seed=seed, budget=budget)
         witnesses.append(measured.deltas)
     tried = torch.stack(witnesses)  # L 1 m e
     values = torch.stack([response.change(tried, gradient=False)[0][:, 0] for response in responses])
     best = values.argmax(1)
-    deltas = tried[best].reshape(len(best), len(word.tokens), -1)
-    return LayerProfile(model.name, text, word, float(radii[0]), values.amax(1), deltas)
+    deltas = tried[best].reshape(len(best), len(moved.tokens), -1)
+    return LayerProfile(model.name, read, moved, float(radii[0]), values.amax(1), deltas)
 
 
 def layer_changes(
     model: Model,
-    text: Text,
-    word: Word,
+    text: str | Text,
+    word: WordLike,
+    *,
     norm: float | None = None,
     head: int | None = None,
-    draws: int = DRAWS,
+    draws: int = 8,
+    cut: bool = False,
+    chat: bool = False,
     seed: int = 0,
 ) -> LayerChanges:
-    """Perturb a word in what the first layer reads; see `Model.layer_changes`."""
+    """Return the relative change after every layer when a word moves so that it attracts attention.
+
+    Parameters
+    ----------
+    model, text, cut, chat
+        As for `profile`.
+    word
+        Position of the word, from 0, or the word as it is written.
+    norm
+        Length of the perturbation of what the first layer reads; default: that of the word's own row.
+    head
+        The head of the first layer whose attention is attracted; default: all of them on average.
+    draws
+        Number of draws of Gaussian noise of the same length, to compare with.
+    seed
+        Seed of the noise.
+
+    Notes
+    -----
+    The direction is the mean over the heads of the first layer of the right singular vectors of Q^T K with the largest
+    singular value; of its two signs the one that changes more is taken. 3 + draws passes of the model.
+    """
     count = check_size(draws, "draws")
     layer = model.attention(0)
-    stack = _Stack(model, text)
-    own = stack.rows[list(word.tokens)]
+    read = model.read(text, cut=cut, chat=chat)
+    moved = read.word(word)
+    stack = _Stack(model, read)
+    own = stack.rows[list(moved.tokens)]
     length = check_positive(torch.linalg.vector_norm(own) if norm is None else norm, "norm")
-    direction = attracting_direction(layer, stack.read(stack.rows), stack.scale(), _heads(layer.heads, head))
+    direction = attracting_direction(layer, stack.attended(stack.rows), stack.scale(), _heads(layer.heads, head))
     pull = direction.to(own).expand_as(own)
     noise = normal(generator(seed, "noise"), (count, *own.shape)).to(own)
     moves = torch.cat([pull[None], -pull[None], noise])
     moves = moves * (length / torch.linalg.vector_norm(moves, dim=(1, 2), keepdim=True))
-    changes = torch.stack([stack.changes(word, move) for move in moves])
+    changes = torch.stack([stack.changes(moved, move) for move in moves])
     best = int(changes[:2, 1:].mean(1).argmax())
-    pair = (layer.pattern(stack.read(rows)) for rows in (stack.rows, stack.moved(word, moves[best])))
+    pair = (layer.pattern(stack.attended(rows)) for rows in (stack.rows, stack.perturbed(moved, moves[best])))
     before, after = (_within(scores, model.window(0)) for scores in pair)
-    return LayerChanges(model.name, text, word, length, changes[best], changes[2:], before, after, moves[best])
+    return LayerChanges(model.name, read, moved, length, changes[best], changes[2:], before, after, moves[best])
 
 
 def _heads(count: int, head: int | None) -> Sequence[int]:
     """One of so many heads, or all of them."""
-    if head is None:
-        return range(count)
-    if not isinstance(head, int) or not 0 <= head < count:
-        raise InputError(f"head must be an integer from 0 to {count - 1}, got {one_line(repr(head), 40)}")
-    return [head]
+    return range(count) if head is None else [check_index(head, count, "head")]
 
 
 def _within(scores: Tensor, window: int | None) -> Tensor:
@@ -254,21 +289,36 @@ def attracting_direction(
     return total / size
 
 
-def attention_scores(model: Model, text: Text, layer: int = 0) -> AttentionScores:
-    """Attention in a layer; see `Model.attention_scores`."""
-    attention = model.attention(layer)
-    rows = model.layer_inputs([list(text.ids)], layer)[0]
-    scores = _within(attention.pattern(rows), model.window(layer))
-    return AttentionScores(model.name, text, int(layer), scores)
+def attention_scores(
+    model: Model, text: str | Text, index: SupportsIndex = 0, *, cut: bool = False, chat: bool = False
+) -> AttentionScores:
+    """Return the attention between the words of a text in a layer, by head."""
+    read = model.read(text, cut=cut, chat=chat)
+    attention = model.attention(index)
+    rows = model.layer_inputs([list(read.ids)], index)[0]
+    scores = _within(attention.pattern(rows), model.window(index))
+    return AttentionScores(model.name, read, operator.index(index), scores)
 
 
 def head_sensitivities(
-    model: Model, text: Text, word: Word, radius: float | None = None, seed: int = 0
+    model: Model,
+    text: str | Text,
+    word: WordLike,
+    *,
+    radius: float | None = None,
+    cut: bool = False,
+    chat: bool = False,
+    seed: int = 0,
 ) -> tuple[Sensitivity, ...]:
-    """Word sensitivity of each head of the first layer; see `Model.head_sensitivities`."""
+    """Return the word sensitivity of each head of the first layer on its own, with witnesses, in float64.
+
+    The word moves in what the layer reads, each of its tokens in its own ball; default radius: the norm of its row
+    there.
+    """
+    read = model.read(text, cut=cut, chat=chat)
     layer = model.attention(0)
-    rows = model.layer_inputs([list(text.ids)], 0)[0].double()
-    places = list(word.tokens)
+    rows = model.layer_inputs([list(read.ids)], 0)[0].double()
+    places = list(read.word(word).tokens)
     reach = float(torch.linalg.vector_norm(rows[places[0]])) if radius is None else radius
     moved = places[0] if len(places) == 1 else places
     return tuple(
@@ -304,10 +354,10 @@ class _Stack:
         self.model, self.body = model, model.network.base_model
         self.family = family_of(model.network.config)
         self.ids = torch.tensor([text.ids], device=next(self.body.parameters()).device)
-        self.states = self._run(None)
+        self.states = self.run(None)
         self.rows = self.states[0]
 
-    def read(self, rows: Tensor) -> Tensor:
+    def attended(self, rows: Tensor) -> Tensor:
         """What the attention of the first layer reads: rows after the norm that it has first, if any."""
         if self.family.last is None:
             return rows
@@ -319,42 +369,34 @@ class _Stack:
         """What that norm multiplies rows by."""
         return None if self.family.last is None else self.family.norm(self.body, 0).weight
 
-    def moved(self, word: Word, move: Tensor) -> Tensor:
+    def perturbed(self, word: Word, move: Tensor) -> Tensor:
         rows = self.rows.clone()
         rows[list(word.tokens)] += move
         return rows
 
     def changes(self, word: Word, move: Tensor) -> Tensor:
         """Relative changes of the input and of the hidden state after each layer."""
-        pairs = zip(self._run(self.moved(word, move)), self.states, strict=True)
+        pairs = zip(self.run(self.perturbed(word, move)), self.states, strict=True)
         return torch.stack([torch.linalg.vector_norm(now - old) / torch.linalg.vector_norm(old) for now, old in pairs])
 
-    def _run(self, rows: Tensor | None) -> list[Tensor]:
-        """What each layer reads and the last one gives, (n, d) each; for the text itself where no rows are given."""
-        instead: list[tuple[Any, Any]] = [(self.body.config, self.body.config)]
+    def run(self, rows: Tensor | None) -> list[Tensor]:
+        """What each layer reads and the last one returns, (n, d) each; by default for the text itself."""
+        instead = []
         words: dict[str, Any] = {"input_ids": self.ids}
         if rows is not None and self.family.embeddings is not None:
-            instead.append((self.family.embeddings(self.body), _Given(rows)))
+            instead = [(self.family.embeddings(self.body), _Given(rows))]
         elif rows is not None:  # they differ from embeddings by what is added to those
             words = {"inputs_embeds": self.body.get_input_embeddings()(self.ids) + (rows - self.rows)}
-        body = skeleton(self.body, instead)  # a copy of the modules: what is hooked to it goes with it
-        seen: list[Tensor] = []
-        for block in self.family.blocks(body):
-            block.register_forward_pre_hook(lambda _, given, named: seen.append(_first(given, named)), with_kwargs=True)
+        body = skeleton(self.body, instead)  # hooks that return hidden states are removed with it
         options = {"use_cache": False} if self.model.causal else {}
         with torch.no_grad():
-            last = body(**words, attention_mask=torch.ones_like(self.ids), **options)[0]
-        return [state[0] for state in (*seen, last)]
-
-
-def _first(given: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
-    """The rows that a layer is called with."""
-    rows: Tensor = given[0] if given else named["hidden_states"]
-    return rows
+            mask = torch.ones_like(self.ids)
+            states = body(**words, attention_mask=mask, output_hidden_states=True, **options).hidden_states
+        return [state[0] for state in states]
 
 
 class _Given(nn.Module):
-    """Stands for the module that makes rows of words, and gives rows that are known."""
+    """In place of the module that makes rows of words: returns given rows."""
 
     def __init__(self, rows: Tensor) -> None:
         super().__init__()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from wordsway.errors import InputError, nearest, one_line
+from wordsway.checks import as_int, describe
+from wordsway.errors import InputError, nearest
 from wordsway.maps.response import positive_norm
+
+if TYPE_CHECKING:
+    from wordsway.models.model import Model
 
 NAMES = ("last", "pooled", "next", "class")
 _SEVERAL = ("multi_label_classification", "regression")  # their outputs are no distribution over classes
@@ -55,17 +58,16 @@ class Output:
         return (now.exp() * (now - before)).sum(-1)
 
 
-def output_named(on: Any, layers: int, network: Any, name: str) -> Output:
+def output_named(model: Model, on: Any) -> Output:
     """Return an output of a model by its name or layer, or raise where the model does not have it."""
+    name, layers, network = model.name, model.layers, model.network
     layer = _layer(on)
     if layer is not None:
         if not 0 <= layer <= layers:
             raise InputError(f"on must be a layer from 0 to {layers}, got {layer}: {name} has {layers} layers")
         return Output(f"layer {layer}", layer, False, wide)
-    if on == "last":
-        return Output(on, None, False, wide)
-    if on == "pooled":
-        return Output(on, None, False, _pooled)
+    if on in ("last", "pooled"):
+        return Output(on, None, False, wide if on == "last" else _pooled)
     if on == "next":
         if not type(network).__name__.endswith(("ForCausalLM", "LMHeadModel")):
             raise InputError(
@@ -81,19 +83,15 @@ def output_named(on: Any, layers: int, network: Any, name: str) -> Output:
         if kind in _SEVERAL:
             raise InputError(f"class needs classes of which one holds, got {kind} of {name}: measure on pooled instead")
         return Output(on, None, True, _probabilities)
-    got = one_line(repr(on), 40)
-    hint = nearest(on, NAMES) if isinstance(on, str) else ""
-    raise InputError(f"on must be one of {', '.join(NAMES)} or the number of a layer, got {got}{hint}")
+    got = f"{describe(on)}{nearest(on, NAMES)}"
+    raise InputError(f"on must be one of {', '.join(NAMES)} or the number of a layer, got {got}")
 
 
 def _layer(on: Any) -> int | None:
     if isinstance(on, str):
         digits = on.removeprefix("layer ")
         return int(digits) if digits.isascii() and digits.isdigit() else None
-    try:
-        return None if isinstance(on, bool) else operator.index(on)
-    except TypeError:
-        return None
+    return as_int(on)
 
 
 def _pooled(rows: Tensor) -> Tensor:

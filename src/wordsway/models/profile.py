@@ -12,9 +12,8 @@ from torch import Tensor
 from wordsway.checks import check_choice, check_positive, check_size
 from wordsway.errors import InputError
 from wordsway.memory import ResourceUsage
-from wordsway.models.outputs import output_named
 from wordsway.models.response import TextFeatures, TransformerResponse
-from wordsway.models.words import Text, Word
+from wordsway.models.words import Text, Word, WordLike
 from wordsway.records import Record, html_table
 from wordsway.seeds import generator, normal
 from wordsway.sensitivity import Profile, SearchBudget, Sensitivity, response_profile
@@ -166,33 +165,71 @@ class TextProfile(Record):
 
 def profile(
     model: Model,
-    text: Text,
-    words: Sequence[Word],
+    text: str | Text,
+    words: Sequence[WordLike] | None = None,
+    *,
     on: str | int = "last",
     radius: float | None = None,
     mode: str = SEARCH,
     steps: int = STEPS,
+    special: bool = False,
+    cut: bool = False,
+    chat: bool = False,
     seed: int = 0,
     progress: bool = False,
 ) -> TextProfile:
-    """Measure words of a text, each on its own; see `Model.profile`."""
+    """Return how far each word of a text can move the model, when its embedding moves in a ball.
+
+    Parameters
+    ----------
+    model, text
+    words
+        The words to measure, as positions or as they are written; default: all of them.
+    on
+        What the change is measured on: ``"last"`` (the last hidden state of all tokens, relative), ``"pooled"`` (their
+        mean, of length 1), a layer (its hidden state; 0 is what the first layer reads), ``"next"`` (the distribution of
+        the next token of a decoder, by total variation) or ``"class"`` (that of a classifier).
+    radius
+        Radius of the ball; default: the norm of the word's embedding.
+    mode
+        ``"search"``, or ``"fast"``: one jump along the steepest direction at the text itself, which finds less. How
+        much less is measured for its top word, as `shortfall`.
+    steps
+        Forward and backward passes of a search, for each word. More steps never find less.
+    special
+        Whether special tokens, those of a chat template and blanks are measured too.
+    cut, chat
+        As for `Model.read`.
+    seed
+        Seed of the starts of the search.
+    progress
+        Show a bar on stderr when it takes longer than two seconds.
+
+    Notes
+    -----
+    Every value has a witness, so it is a lower bound on the supremum over the ball. Words are searched together, in
+    batches that fit into memory; a decoder computes what comes before a word once. What moved the leading words most is
+    tried for all others; apart from that, a word's result does not depend on which others are measured.
+    """
     check_choice("mode", mode, MODES)
     budget = SearchBudget(ascent=check_size(steps, "steps"))
-    phi = TextFeatures(model, text.ids, output_named(on, model.layers, model.network, model.name))
-    radii = word_radii(phi, words, radius)
-    response = phi.along([word.tokens for word in words])
-    places = [word.tokens[0] for word in words]
+    read = model.read(text, cut=cut, chat=chat)
+    chosen = read.chosen(words, special)
+    phi = TextFeatures(model, read.ids, on)
+    radii = word_radii(phi, chosen, radius)
+    response = phi.along([word.tokens for word in chosen])
+    places = [word.tokens[0] for word in chosen]
     shortfall = None
     if mode == SEARCH:
         measured = response_profile(response, places, radii, seed=seed, budget=budget, progress=progress)
     else:
         measured = _jump(response, places, radii, seed)
         top = int(measured.values.argmax())
-        alone = phi.along([words[top].tokens])
+        alone = phi.along([chosen[top].tokens])
         searched = response_profile(alone, places[top : top + 1], radii[top : top + 1], seed=seed, budget=budget)
         shortfall = max(0.0, 1 - float(measured.values[top] / searched.values[0]))
     divergences = response.divergence(measured.deltas)
-    return TextProfile(model.name, text, phi.output.name, mode, tuple(words), measured, divergences, shortfall)
+    return TextProfile(model.name, read, phi.output.name, mode, tuple(chosen), measured, divergences, shortfall)
 
 
 def word_radii(phi: TextFeatures, words: Sequence[Word], radius: float | None) -> Tensor:

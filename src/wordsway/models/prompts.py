@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from wordsway.checks import check_several
 from wordsway.errors import InputError
-from wordsway.models.outputs import Output, output_named
-from wordsway.models.response import TextFeatures
+from wordsway.models.outputs import output_named
 from wordsway.records import Record
 
 if TYPE_CHECKING:
@@ -58,22 +56,29 @@ class PromptPair(Record):
 def prompt_pair(
     model: Model, first: str, second: str, answers: Sequence[str] = ("Yes", "No"), *, chat: bool = True
 ) -> PromptPair:
-    """Compare the answers of a decoder to two prompts; see `Model.prompt_pair`."""
+    """Return how the answer of a decoder changes between two prompts, such as two that differ in a word.
+
+    Parameters
+    ----------
+    model
+    first, second
+        The prompts.
+    answers
+        Words whose probabilities are returned, summed over the ways to write the first token.
+    chat
+        Whether prompts are put into the model's chat template.
+    """
     check_several(answers, "answers")
-    output = output_named("next", model.layers, model.network, model.name)
-    logs = [_log_probabilities(model, prompt, output, chat) for prompt in (first, second)]
+    output, logs = output_named(model, "next"), []
+    for prompt in (first, second):
+        phi = model.features(prompt, "next", chat=chat)
+        with torch.no_grad():
+            logs.append(output.read(phi.run(phi.embedded[None]))[0])
     tokens = [_tokens(model, answer) for answer in answers]
     shares = [tuple(float(log.exp()[list(some)].sum()) for some in tokens) for log in logs]
     change = float(output.change(logs[0], logs[1][None]))
     divergence = float(output.divergence(logs[0], logs[1][None]))
     return PromptPair(model.name, (first, second), tuple(answers), (shares[0], shares[1]), change, divergence)
-
-
-def _log_probabilities(model: Model, prompt: str, output: Output, chat: bool) -> Tensor:
-    """Logarithms of the probabilities of the next token."""
-    phi = TextFeatures(model, model.read(prompt, chat=chat).ids, output)
-    with torch.no_grad():
-        return output.read(phi.run(phi.embedded[None]))[0]
 
 
 def _tokens(model: Model, answer: str) -> set[int]:

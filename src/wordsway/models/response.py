@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -15,8 +14,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from wordsway import memory
 from wordsway.errors import InputError, NumericalError
 from wordsway.maps.response import Ceiling, Functional, SearchHints, ValueAndGradient, check_moves, layout
-from wordsway.models.families import alike, known_family, skeleton
-from wordsway.models.outputs import Output, wide
+from wordsway.models.families import alike, known_family, lower_layers, skeleton
+from wordsway.models.outputs import output_named, wide
 from wordsway.seeds import normal
 
 if TYPE_CHECKING:
@@ -47,8 +46,8 @@ class TextFeatures:
 
     batched = True
 
-    def __init__(self, model: Model, ids: Sequence[int], output: Output) -> None:
-        self.model, self.output = model, output
+    def __init__(self, model: Model, ids: Sequence[int], on: str | int = "last") -> None:
+        self.model, self.output = model, output_named(model, on)
         self.embedded = wide(model.embedded(ids))
         self._dtype = model.embedded(ids[:1]).dtype
         self._network = self._needed()
@@ -125,14 +124,10 @@ class TextFeatures:
             return network
         body, family = network.base_model, known_family(network.config)
         if layer is not None and family is None:
-            return skeleton(body, [(body.config, body.config)])  # hooks that return hidden states are removed with it
+            return skeleton(body)  # hooks that return hidden states are removed with it
         if layer is None or family is None or layer == self.model.layers:
             return body
-        blocks = family.blocks(body)
-        instead = [(blocks, nn.ModuleList(list(blocks)[:layer])), (body.config, body.config)]
-        if family.last is not None:
-            instead.append((family.last(body), nn.Identity()))
-        return skeleton(body, instead)
+        return lower_layers(body, family, layer, nn.Identity())
 
     @property
     def operations(self) -> float:
@@ -292,13 +287,18 @@ class TransformerResponse:
 
     def _prefix(self, count: int, first: int) -> Any:
         """Keys and values of the rows before `first`, for a batch; None where the model cannot use them."""
-        from wordsway.models.transformer import prefix_cache
+        from transformers import DynamicCache  # late: only a network that transformers made gets here
 
         if self._past is None:
             self._past = self.phi.remember(self.X)
             if self._past and not self._same_from_the_past():
                 self._past = []
-        return prefix_cache(SimpleNamespace(layers=self._past), count, first) if self._past else None
+        if not self._past:
+            return None
+        cache = DynamicCache()
+        for index, layer in enumerate(self._past):
+            cache.update(*(part[:, :, :first].expand(count, -1, -1, -1) for part in (layer.keys, layer.values)), index)
+        return cache
 
     def _same_from_the_past(self) -> bool:
         """Whether the text itself is read the same; some models count positions of embeddings from 0 again."""

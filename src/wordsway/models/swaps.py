@@ -16,10 +16,10 @@ from wordsway.checks import check_size
 from wordsway.errors import InputError
 from wordsway.maps.response import ValueAndGradient
 from wordsway.memory import ResourceUsage
-from wordsway.models.outputs import Output, output_named, wide
+from wordsway.models.outputs import wide
 from wordsway.models.response import TextFeatures
 from wordsway.models.tokenizer import Tokenizer
-from wordsway.models.words import Text, Word
+from wordsway.models.words import Text, Word, WordLike
 from wordsway.records import Record
 from wordsway.seeds import generator
 
@@ -113,8 +113,9 @@ class Swaps(Record):
 
 def swaps(
     model: Model,
-    text: Text,
-    word: Word,
+    text: str | Text,
+    word: WordLike,
+    *,
     top: int = 10,
     on: str | int = "last",
     whole: bool = True,
@@ -122,14 +123,52 @@ def swaps(
     checks: int | None = None,
     exhaustive: bool = False,
     compare: bool = False,
+    cut: bool = False,
+    chat: bool = False,
     seed: int = 0,
     progress: bool = False,
 ) -> Swaps:
-    """Find replacements of a word; see `Model.swaps`."""
+    """Return the entries of the vocabulary that move the model most in place of one word of a text.
+
+    Parameters
+    ----------
+    model, text
+    word
+        Position of the word, from 0, or the word as it is written.
+    top
+        Number of replacements to return.
+    on
+        What the change is measured on, as for `profile`.
+    whole
+        Whether a replacement must be a word of letters.
+    casing
+        Whether it must have the case of the word: lower, upper, or a capital first.
+    checks
+        Number of candidates that are evaluated exactly; default: from 400 to 2,000, more where the text is short and
+        the model small. They are those that gradients, and then a function learned from the values so far, rank first.
+    exhaustive
+        Whether all candidates are evaluated.
+    compare
+        Whether all are evaluated after the ranking, to measure how far it falls short.
+    cut, chat
+        As for `Model.read`.
+    seed
+        Seed of the first candidates.
+    progress
+        Show a bar on stderr when it takes longer than two seconds.
+
+    Notes
+    -----
+    Special tokens are never candidates, and the tokenizer has to read the candidate again from the text that it is
+    written into. One token replaces all tokens of the word; rows are then compared with those of the text, in which
+    the rows of the word count as one, their mean. A decoder computes what comes before it once.
+    """
     wanted, limit = check_size(top, "top"), None if checks is None else check_size(checks, "checks")
+    read = model.read(text, cut=cut, chat=chat)
+    replaced = read.word(word)
     with ResourceUsage() as usage:
-        place = _Place(model, text, word, output_named(on, model.layers, model.network, model.name))
-        vocabulary = _Vocabulary(model.texts, text, word, whole, casing)
+        place = _Place(model, read, replaced, on)
+        vocabulary = _Vocabulary(model.texts, read, replaced, whole, casing)
         everything = exhaustive or compare
         allowed = vocabulary.surviving(vocabulary.likely) if everything else None
         search = _Search(place, vocabulary)
@@ -141,7 +180,7 @@ def swaps(
         best = max(search.values.values(), default=None)
         if best is None:
             raise InputError(
-                f"some word of the vocabulary must fit in place of {word.text!r}, got none: allow any form or case"
+                f"some word of the vocabulary must fit in place of {replaced.text!r}, got none: allow any form or case"
             )
         chosen = sorted(search.values, key=lambda token: -search.values[token])[:wanted]
         divergences = place.divergences(chosen)
@@ -153,7 +192,7 @@ def swaps(
     cost = usage.computed_in(place.response.hints.dtype, place.response.hints.device, len(search.values))
     count = len(vocabulary.likely) if allowed is None else len(allowed)
     name = place.response.phi.output.name
-    return Swaps(model.name, text, word, name, best_swaps, count, len(search.values), shortfall, cost)
+    return Swaps(model.name, read, replaced, name, best_swaps, count, len(search.values), shortfall, cost)
 
 
 class _Place:
@@ -163,13 +202,13 @@ class _Place:
     itself, of which the rows of the word count as one, their mean.
     """
 
-    def __init__(self, model: Model, text: Text, word: Word, output: Output) -> None:
+    def __init__(self, model: Model, text: Text, word: Word, on: str | int) -> None:
         first, last = word.tokens[0], word.tokens[-1] + 1
-        phi = TextFeatures(model, [*text.ids[: first + 1], *text.ids[last:]], output)
+        phi = TextFeatures(model, [*text.ids[: first + 1], *text.ids[last:]], on)
         base = None
         if last - first > 1:
-            whole = TextFeatures(model, text.ids, output).along([word.tokens]).base
-            rows = output.name == "last" or output.layer is not None
+            whole = TextFeatures(model, text.ids, on).along([word.tokens]).base
+            rows = phi.output.name == "last" or phi.output.layer is not None
             merged = (whole[:first], whole[first:last].mean(0, keepdim=True), whole[last:])
             base = torch.cat(merged) if rows else whole
         self.response = phi.along([(first,)], base)

@@ -75,15 +75,6 @@ def load(model: Any, tokenizer: Any = None) -> Model:
     return dataclasses.replace(loaded, tokenizer=own)
 
 
-def prefix_cache(past: Any, count: int, first: int) -> Any:
-    """Return keys and values of the tokens before `first` for a batch of `count`, from layers that have all tokens."""
-    cache = _transformers().DynamicCache()
-    for index, layer in enumerate(past.layers):
-        kept = (part[:, :, :first].expand(count, -1, -1, -1) for part in (layer.keys, layer.values))
-        cache.update(*kept, index)
-    return cache
-
-
 def _by_name(name: str) -> Model:
     if name == files.OFFLINE:
         return _offline(name, files.locate(name, files.WEIGHTS))

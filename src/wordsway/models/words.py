@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, SupportsIndex, TypeAlias
 
+from wordsway.checks import as_int, check_several
 from wordsway.errors import InputError, one_line
 from wordsway.models.tokenizer import Tokenizer
 
@@ -43,6 +43,9 @@ class Word:
     def special(self) -> bool:
         """Whether it is shown, but measured only on request."""
         return self.position is None
+
+
+WordLike: TypeAlias = SupportsIndex | str | Word  # a position, a word as it is written, or a `Word` of the text
 
 
 @dataclass(frozen=True)
@@ -82,16 +85,17 @@ class Text:
             return 0, 0
         return word.start - self.offset, word.end - self.offset
 
-    def chosen(self, words: Sequence[int | str] | None, special: bool = False) -> list[Word]:
+    def chosen(self, words: Sequence[WordLike] | None, special: bool = False) -> list[Word]:
         """The words of some positions or spellings; by default all, with special tokens only if `special`."""
         if words is None:
             return list(self.words if special else self.scored)
-        if isinstance(words, str | int):
-            raise InputError(f"words must be a list of words or positions, got {words!r}: use [{words!r}]")
+        check_several(words, "words")
         return [self.word(word) for word in words]
 
-    def word(self, which: Any) -> Word:
+    def word(self, which: WordLike) -> Word:
         """Return the word at a position, or the one that is written so; the error lists the words."""
+        if isinstance(which, Word):
+            return which
         words = self.scored
         if isinstance(which, str):
             matches = [word for word in words if word.text == which]
@@ -101,11 +105,8 @@ class Text:
             if matches:
                 places = ", ".join(str(word.position) for word in matches)
                 raise InputError(f"word must occur once in the text, got {which!r} at {places}: give a position")
-        try:
-            place = -1 if isinstance(which, bool) else operator.index(which)
-        except TypeError:
-            place = -1
-        if 0 <= place < len(words):
+        place = as_int(which)
+        if place is not None and 0 <= place < len(words):
             return words[place]
         listed = ", ".join(f"{word.position} {word.text}" for word in words[:_SHOWN])
         more = ", ..." if len(words) > _SHOWN else ""
@@ -116,19 +117,7 @@ class Text:
 
 
 def read_text(tokenizer: Tokenizer, text: Any, name: str, *, cut: bool = False, chat: bool = False) -> Text:
-    """Split a text into what a model reads.
-
-    Parameters
-    ----------
-    tokenizer : Tokenizer
-    text : str
-    name : str
-        Name of the model in messages.
-    cut : bool
-        Truncate a text that is too long, with a warning in the log; otherwise it is refused.
-    chat : bool
-        Put the text into the model's chat template, as the text of the user.
-    """
+    """Split a text into what the model called `name` reads; see `Model.read`."""
     if not isinstance(text, str):
         raise InputError(f"text must be a string, got {type(text).__name__}: give one text at a time")
     try:
