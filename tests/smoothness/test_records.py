@@ -10,7 +10,7 @@ from wordsway.records import Record
 
 LAYER, X = ws.RandomAttention(3, seed=1), ws.gaussian_context(4, 3)
 COST = {"seconds", "peak_mb", "dtype", "device", "evaluations"}
-LOCAL = {"n", "lipschitz", "residual", "ceiling", "failure", "products", "status", *COST}
+LOCAL = {"n", "lipschitz", "residual", "ceiling", "failure", "doubt", "products", "status", *COST}
 MEASURES = ws.DiscreteMeasure(X), ws.DiscreteMeasure(X[:2], [0.3, 0.7])
 RECORDS: dict[str, tuple[Callable[[], Record], set[str]]] = {
     "local": (lambda: ws.local_lipschitz(LAYER, X), LOCAL),

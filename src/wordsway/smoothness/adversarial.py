@@ -81,8 +81,7 @@ def adversarial_context(
     R : float or None
         None is sqrt(d).
     head : int or None
-        The head whose eigenvectors are used, default: the best of all heads, by how far the first word moves the
-        others.
+        The head whose eigenvectors are used, default: the best of all heads.
     steps : int
         Gradient ascent of the constant over all contexts in B_R^n from there, for at most so many steps.
     seed : int
@@ -92,16 +91,25 @@ def adversarial_context(
 
     Notes
     -----
-    Cost: O(heads^2 d^2) to choose, one local constant, and per step another and three evaluations of the layer.
+    Of one head all directions are measured, of several those two where the first word moves the others farthest, with
+    and without moving its weight. So the constant of one head is never below `lipschitz_bounds(layer, n, R).lower`.
+
+    Cost: O(heads^2 d^2) to choose, two local constants, and per step another and three evaluations of the layer.
     """
     attention = attention_of(layer)
-    place, direction = adversarial_directions(attention, n, R, head)[0]
+    ranked = adversarial_directions(attention, n, R, head)
     radius = check_radius(R, dimension(attention))
-    context = direction.context(n, radius)
-    taken = 0
+    effects = _effects(attention, [direction for _, direction in ranked], n, radius)
+    chosen = ranked if len(ranked) <= 2 else [ranked[0], ranked[max(range(len(ranked)), key=effects.__getitem__)]]
+    candidates = [
+        (local_lipschitz(attention, direction.context(n, radius), TOLERANCE, products, seed=seed), place, direction)
+        for place, direction in dict.fromkeys(chosen)
+    ]
+    constant, place, direction = max(candidates, key=lambda candidate: candidate[0].value)
+    context, taken = direction.context(n, radius), 0
     if steps:
         context, taken = _ascend(attention, context, radius, check_size(steps, "steps"), seed)
-    constant = local_lipschitz(attention, context, TOLERANCE, products, seed=seed)
+        constant = local_lipschitz(attention, context, TOLERANCE, products, seed=seed)
     return AdversarialContext(
         context, place, direction.kind, direction.eigenvalue, direction.gamma, radius, taken, constant
     )
@@ -110,7 +118,11 @@ def adversarial_context(
 def adversarial_directions(
     layer: Callable[[Tensor], Tensor], n: int, R: float | None, head: int | None = None
 ) -> list[tuple[int, Direction]]:
-    """Return heads with their adversarial directions, by how far the first word moves the others, the best first."""
+    """Return heads with their adversarial directions, the best first.
+
+    They are ordered by how far the first word moves the others without moving its weight: the effect that grows like
+    sqrt(n), so that the best of them for one long context serves all lengths.
+    """
     attention = attention_of(layer)
     n, radius = check_size(n, "n"), check_radius(R, dimension(attention))
     if n < 2:
@@ -122,28 +134,35 @@ def adversarial_directions(
             "no head has a real eigenvalue of A = K^T Q / sqrt(q), which an adversarial context needs: "
             "use local_lipschitz at other contexts"
         )
-    gains = _gains(attention, [direction for _, direction in candidates], n, radius)
-    order = sorted(range(len(candidates)), key=lambda place: -gains[place])
+    effects = _effects(attention, [direction for _, direction in candidates], n, radius, weights_move=False)
+    order = sorted(range(len(candidates)), key=lambda place: -effects[place])
     return [candidates[place] for place in order]
 
 
-def _gains(layer: Attention, candidates: list[Direction], n: int, radius: float) -> list[float]:
-    """Return how far the first word moves any other word of a direction's context without moving its weight.
+def _effects(
+    layer: Attention, candidates: list[Direction], n: int, radius: float, weights_move: bool = True
+) -> list[float]:
+    """Return how far the first word moves any other word of a direction's context.
 
     With the first word a and all others b, head h gives a the weight p_h = 1 / (1 + (n - 1) exp(s(b, b) - s(b, a))), so
-    that each other word moves by sum_h p_h V_h dx where dx keeps the scores: the lower bound's way, which grows like
-    sqrt(n). Positions are left out: they do not matter for a choice.
+    that each other word moves by sum_h p_h V_h (dx + (1 - p_h) (a - b) <g_h, dx>), g_h the gradient of s(b, a) in a.
+    Without `weights_move`, dx keeps the scores and the second part is 0: that effect grows like sqrt(n) for every n,
+    while the other one is large at some n. Positions and the mask are left out: they do not matter for a choice.
     """
     if len(candidates) == 1:
         return [1.0]
     matrices = torch.stack([values(layer, head) for head in range(layer.heads)])  # H p d
-    gains = []
+    effects = []
     for direction in candidates:
         first, other = direction.context(2, radius)
-        leads = torch.stack([score_gradient(layer, head, other) @ (first - other) for head in range(layer.heads)])
-        weights = torch.sigmoid(leads - math.log(n - 1))
-        gains.append(_rough_norm(torch.tensordot(weights, matrices, 1)))
-    return gains
+        gradients = torch.stack([score_gradient(layer, head, other) for head in range(layer.heads)])  # H d
+        weights = torch.sigmoid(gradients @ (first - other) - math.log(n - 1))
+        moves = torch.tensordot(weights, matrices, 1)
+        if weights_move:
+            pulls = (weights * (1 - weights))[:, None] * (matrices @ (first - other))  # H p
+            moves = moves + pulls.mT @ gradients
+        effects.append(_rough_norm(moves))
+    return effects
 
 
 def _rough_norm(matrix: Tensor) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -36,6 +37,8 @@ class Triplets:
         Upper bounds on the largest singular values.
     failure : float
         Probability, over the start, that a ceiling is wrong.
+    doubts : Tensor (B,)
+        Levels at which it is excluded that the largest singular value exceeds the value by more than the tolerance.
     left, right : Tensor (B, ...)
         Unit vectors, of the shapes of outputs and inputs.
     products : Tensor (B,)
@@ -47,6 +50,7 @@ class Triplets:
     residuals: Tensor
     ceilings: Tensor
     failure: float
+    doubts: Tensor
     left: Tensor
     right: Tensor
     products: Tensor
@@ -76,14 +80,17 @@ def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int 
 
     The residual bounds the distance to a singular value, not to the largest one, which a start that is nearly
     orthogonal to its vector misses. With N inputs, the start has a component of at least s along that vector but for
-    the probability P(B <= s^2), B of the distribution Beta(1/2, (N - 1)/2). `ceilings` hold then, see `_ceiling`.
+    the probability P(B <= s^2), B of the distribution Beta(1/2, (N - 1)/2). `ceilings` hold then, see
+    `_First`. A doubt is P(B <= s^2) for the s below which the largest singular value could be farther away than the
+    tolerance. If it is, the start's own component is at most s, so that the doubt is at least the probability of a
+    component no larger than that one, which is uniform: doubts are p-values.
     """
     size = math.prod(operator.inputs[1:])
     if size <= min(_DENSE, products):
         return _decompose(operator, size)
     basis = _Basis(operator, seed)
     batch, like = operator.inputs[0], operator.like
-    values, ceilings = like.new_zeros(batch), like.new_zeros(batch)
+    values, ceilings, doubts = (like.new_zeros(batch) for _ in range(3))
     residuals = like.new_full((batch,), math.inf)
     left, right = like.new_zeros(operator.outputs), like.new_zeros(operator.inputs)
     counts = torch.zeros(batch, dtype=torch.int64)
@@ -91,6 +98,7 @@ def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int 
     early = min(tolerance, max(1e-6 * tolerance, 100 * torch.finfo(like.dtype).eps))
     component = math.sqrt(special.betaincinv(0.5, (size - 1) / 2, FAILURE))  # s
     running = torch.arange(batch)  # the operator of each row of the basis
+    first: dict[int, _First] = {}
     for spent in range(2, products + 1, 2):
         beta = basis.step()
         if not torch.isfinite(beta).all():
@@ -106,7 +114,7 @@ def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int 
                 left[number], right[number] = basis.vectors(place, rows, columns)
                 counts[number], converged[number] = spent, done[place]
             if spent <= 2 * _BASIS and (counts[number] == spent or basis.full()):
-                ceilings[number] = _ceiling(sizes[place], float(basis.logs[place]), component)
+                first[number] = _First(sizes[place].double().square().tolist(), float(basis.logs[place]))
         if converged.all():
             break
         if basis.full():
@@ -115,11 +123,15 @@ def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int 
         if int(going.sum()) <= _WORTH * len(running):
             basis.take(going.nonzero().flatten())
             running = running[going]
-    return Triplets(values, residuals, ceilings.maximum(values), FAILURE, left, right, counts, converged)
+    for number, krylov in first.items():
+        ceilings[number] = krylov.ceiling(component)
+        reached = krylov.component(float(values[number]) ** 2 * (1 + tolerance) ** 2)
+        doubts[number] = special.betainc(0.5, (size - 1) / 2, reached**2)
+    return Triplets(values, residuals, ceilings.maximum(values), FAILURE, doubts, left, right, counts, converged)
 
 
-def _ceiling(sizes: Tensor, logs: float, component: float) -> float:
-    """Return an upper bound on the largest singular value from the k singular values of the first basis.
+class _First(NamedTuple):
+    """What the first basis of k vectors, before any restart, proves about the largest singular value.
 
     For A = J^T J, its start b and the monic polynomial p with the squared singular values theta_i as zeros, |p(A) b| is
     the product of all alpha and beta, with the logarithm `logs`. If b has at least the component s along the vector of
@@ -127,18 +139,33 @@ def _ceiling(sizes: Tensor, logs: float, component: float) -> float:
     Nor does t exceed cosh(arccosh(1/s) / (2k - 1))^2 theta_1, by the polynomial T_{2k-1}(y) / y in x, y^2 =
     1 - x / theta_1, whatever the spectrum is (Kuczynski and Wozniakowski 1992).
     """
-    top, *others = sizes.double().square().tolist()
-    if top == 0:
-        return 0.0
-    target, gaps = logs - math.log(component), [math.log(max(top - theta, 1e-300)) for theta in others]
 
-    def excess(log: float) -> float:
-        return log + sum(float(np.logaddexp(log, gap)) for gap in gaps) - target
+    thetas: list[float]
+    logs: float
 
-    highest = target / len(sizes)  # the root if all theta_i are theta_1, and above it otherwise
-    beyond = math.exp(brentq(excess, min(highest, -700.0) - 1, highest + 1))
-    worst = math.cosh(math.acosh(1 / component) / (2 * len(sizes) - 1))
-    return min(math.sqrt(top + beyond), worst * math.sqrt(top))
+    def ceiling(self, component: float) -> float:
+        """Return an upper bound on the largest singular value, where the start has that component s."""
+        top, *others = self.thetas
+        if top == 0:
+            return 0.0
+        target, gaps = self.logs - math.log(component), [math.log(max(top - theta, 1e-300)) for theta in others]
+
+        def excess(log: float) -> float:
+            return log + sum(float(np.logaddexp(log, gap)) for gap in gaps) - target
+
+        highest = target / len(self.thetas)  # the root if all theta_i are theta_1, and above it otherwise
+        beyond = math.exp(brentq(excess, min(highest, -700.0) - 1, highest + 1))
+        worst = math.cosh(math.acosh(1 / component) / (2 * len(self.thetas) - 1))
+        return min(math.sqrt(top + beyond), worst * math.sqrt(top))
+
+    def component(self, largest: float) -> float:
+        """Return the s, at most 1, above which the largest eigenvalue cannot exceed `largest`."""
+        top = self.thetas[0]
+        if top == 0:
+            return 0.0
+        by_polynomial = self.logs - sum(math.log(largest - theta) for theta in self.thetas)
+        by_size = math.cosh((2 * len(self.thetas) - 1) * math.acosh(math.sqrt(largest / top)))
+        return min(math.exp(min(by_polynomial, 0.0)), 1 / by_size)
 
 
 def _decompose(operator: Jacobian, size: int) -> Triplets:
@@ -154,7 +181,8 @@ def _decompose(operator: Jacobian, size: int) -> Triplets:
     rest = (matrix.mT @ left[..., None])[..., 0] - value[:, None] * right
     counts, done = torch.full((batch,), size), torch.ones(batch, dtype=torch.bool)
     shaped = left.reshape(operator.outputs), right.reshape(operator.inputs)
-    return Triplets(value, torch.linalg.vector_norm(rest, dim=-1), value, 0.0, *shaped, counts, done)
+    residual, doubts = torch.linalg.vector_norm(rest, dim=-1), torch.zeros_like(value)
+    return Triplets(value, residual, value, 0.0, doubts, *shaped, counts, done)
 
 
 class _Basis:

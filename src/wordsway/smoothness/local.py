@@ -34,7 +34,7 @@ class LocalLipschitz(Record):
     Attributes
     ----------
     value : float
-        The largest singular value of the Jacobian that was found: never above the true one.
+        The largest singular value of the Jacobian that was found: above the true one by rounding errors at most.
     residual : float
         |J^T left - value right|: a singular value, usually but not always the largest, lies within it of `value`.
     ceiling : float
@@ -42,6 +42,10 @@ class LocalLipschitz(Record):
     failure : float
         Probability, over the start of the search, that the ceiling is wrong: 1e-6, and 0 for up to 128 numbers in X,
         where the whole Jacobian is decomposed.
+    doubt : float
+        The level at which it is excluded that the largest singular value is above (1 + tolerance) `value`: for every p,
+        a start of the search with a doubt of at most p and such a value has a probability of at most p. It is 1 where
+        nothing is known, as for flat spectra and few products.
     products : int
         Products with the Jacobian and its transpose.
     status : str
@@ -56,6 +60,7 @@ class LocalLipschitz(Record):
     residual: float
     ceiling: float
     failure: float
+    doubt: float
     products: int
     status: str
     left: Tensor
@@ -109,7 +114,9 @@ def local_lipschitz(
     -----
     Golub-Kahan-Lanczos: some 20 products of O(n^2 d + n d^2) each, where power iteration needs 40 to 200. The residual
     bounds the distance to a singular value. Where many singular values are nearly the same, the largest one can be
-    farther away; `ceiling` bounds it, see `wordsway.smoothness.lanczos.top_triplets`.
+    farther away; `ceiling` bounds it and `doubt` the probability of that, see
+    `wordsway.smoothness.lanczos.top_triplets`. Values are exact up to rounding errors: a Jacobian that is 0 has a value
+    of the size of the rounding errors of its products.
     """
     return local_lipschitz_many(layer, as_context(X)[None], tolerance, products, store, seed)[0]
 
@@ -149,6 +156,7 @@ def _record(triplets: Triplets, number: int, operator: Jacobian, usage: Resource
         residual=residual,
         ceiling=float(triplets.ceilings[number]),
         failure=triplets.failure,
+        doubt=float(triplets.doubts[number]),
         products=int(spent),
         status="converged" if triplets.converged[number] else limit,
         left=triplets.left[number],
