@@ -17,7 +17,7 @@ from cli.conftest import Run
 from wordsway.cli import main
 from wordsway.data import offline
 from wordsway.errors import InputError
-from wordsway.experiments import study
+from wordsway.experiments import texts
 from wordsway.experiments.store import Store
 from wordsway.experiments.texts import EXPERIMENT, VERSION, Options, weights_print
 from wordsway.models import Model, length, load
@@ -119,8 +119,8 @@ def test_a_long_text_is_cut_on_request(run: Run) -> None:
 def test_the_page_has_the_words_their_replacements_and_layers(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(study, "CHECKS", 9)
-    monkeypatch.setattr(study, "STEPS", 2)
+    monkeypatch.setattr(texts, "CHECKS", 9)
+    monkeypatch.setattr(texts, "LAYER_STEPS", 2)
     page = tmp_path / "page.html"
     code, _, err = run("text", "a <b>bold</b> film", "--steps", 2, "--html", page, "--layers")
     assert (code, err) == (0, f"the page is {page}\n")
@@ -138,7 +138,7 @@ def test_a_page_is_whole_if_nobody_reads_the_output(tmp_path: Path, monkeypatch:
         raise BrokenPipeError
 
     monkeypatch.setattr("wordsway.report.texts.print_profile", leave)
-    monkeypatch.setattr(study, "CHECKS", 3)
+    monkeypatch.setattr(texts, "CHECKS", 3)
     page = tmp_path / "page.html"
     with pytest.raises(SystemExit):
         main(["text", SENTENCE, "--steps", "1", "--html", str(page)])

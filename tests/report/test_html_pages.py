@@ -13,8 +13,7 @@ import torch
 
 from report.documents import Document, frames, visit
 from wordsway.experiments.experiment import Verdict
-from wordsway.experiments.study import TextStudy
-from wordsway.experiments.texts import Options
+from wordsway.experiments.texts import Options, TextStudy
 from wordsway.memory import ResourceUsage
 from wordsway.models import load
 from wordsway.models.heat import Piece, heat_strip, pieces

@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 
 from wordsway.models.heat import Piece
 from wordsway.report.measurements import print_models, print_trials, word_bars
-from wordsway.report.terminal import Bar, Columns, duration, spread, table, visible
+from wordsway.report.terminal import Bar, Columns, duration, plus_minus, table, visible
 from wordsway.report.texts import strip
 
 ROW: dict[str, Any] = {
@@ -35,8 +35,8 @@ def _plain(thing: RenderableType, width: int, encoding: str = "utf-8") -> list[s
 # Text
 
 
-def test_the_spread_is_mean_and_sample_deviation() -> None:
-    assert [spread(values) for values in ([2.0], [1.0, 3.0], [1.0, 1.0])] == ["2.000", "2.000 +- 1.4", "1.000 +- 0"]
+def test_means_have_their_deviation_if_there_is_one() -> None:
+    assert [plus_minus(2.0, deviation) for deviation in (None, 1.4142, 0.0)] == ["2.000", "2.000 +- 1.4", "2.000 +- 0"]
 
 
 @pytest.mark.parametrize(

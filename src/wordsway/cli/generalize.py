@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from wordsway.cli.options import Dimension, Json, MapName, Radius, Trials, TrialSeed, Words
-from wordsway.cli.running import deliver, each_trial
+from wordsway.cli.running import Rows, run_trials
 
 DATA = ("gaussian", "imdb")
 
@@ -71,7 +71,7 @@ def generalize(
     check_word(n, word)
     reach = check_radius(radius, d)
 
-    def trial(number: int) -> list[dict[str, Any]]:
+    def trial(number: int) -> Rows:
         contexts, labels = _samples(data, samples + 1, n, d, number)
         results = one_word_generalization(
             named.build(n, d, None, number),
@@ -90,7 +90,7 @@ def generalize(
         return [{**head, **result.to_dict(), "seed": number, "word": word, "data": data} for result in results]
 
     title = f"{named.name}, n={n} d={d}, N={samples}, {data}, word {word}, radius {reach:.4g}"
-    deliver(each_trial(trial, trials, seed), as_json, lambda rows: print_simulations(title, rows))
+    run_trials(trial, trials, seed, as_json, lambda rows: print_simulations(title, rows))
 
 
 def _samples(data: str, count: int, n: int, d: int, seed: int) -> tuple[Any, Any]:

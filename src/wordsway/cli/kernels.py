@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from wordsway.cli.options import Json, Trials, TrialSeed
-from wordsway.cli.running import deliver, each_trial
+from wordsway.cli.running import Rows, run_trials
 
 Samples = Annotated[int, typer.Option(metavar="N", help="number of inputs, rows of norm sqrt(d)")]
 Data = Annotated[
@@ -60,7 +60,7 @@ def ntk(
     if layer is not None and not 0 <= layer < depth:
         raise InputError(f"layer must be from 0 to {depth - 1}, got {layer}")
 
-    def trial(number: int) -> list[dict[str, Any]]:
+    def trial(number: int) -> Rows:
         from wordsway.kernels import Network, smallest_eigenvalue
         from wordsway.kernels import ntk as tangent_kernel
         from wordsway.models import input_samples
@@ -76,7 +76,7 @@ def ntk(
 
     keys = ("seed", "parameters", "smallest_eigenvalue", "residual", "status", "seconds")
     title = f"tangent kernel, N={samples}, {_inputs(data, dimension)}, width {width}, {depth} weights, {activation}"
-    deliver(each_trial(trial, trials, seed), as_json, lambda rows: print_rows(title, rows, keys))
+    run_trials(trial, trials, seed, as_json, lambda rows: print_rows(title, rows, keys))
 
 
 def robustness(
@@ -103,7 +103,7 @@ def robustness(
     dimension = check_dimension(data, d)
     activation_named(activation)
 
-    def trial(number: int) -> list[dict[str, Any]]:
+    def trial(number: int) -> Rows:
         from wordsway.kernels import feature_robustness
         from wordsway.models import input_samples
 
@@ -114,7 +114,7 @@ def robustness(
     keys = ("seed", "sensitivity", "fit", *(("bound", "interaction", "lambda_min") if terms else ()), "seconds")
     inputs = _inputs(data, dimension)
     title = f"{kind} features, N={samples}, {inputs}, width {width}, {activation}: S = |x| |grad f(x)|"
-    deliver(each_trial(trial, trials, seed), as_json, lambda rows: print_rows(title, rows, keys))
+    run_trials(trial, trials, seed, as_json, lambda rows: print_rows(title, rows, keys))
 
 
 def _inputs(data: str, d: int | None) -> str:

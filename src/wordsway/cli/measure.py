@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from wordsway.cli.options import Json, MapName, Radius, Trials, TrialSeed
-from wordsway.cli.running import deliver, each_trial
+from wordsway.cli.running import Rows, run_trials, trial_seeds
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-
-    from wordsway.maps.catalogue import MapOptions, NamedMap
 
 DRAWN = ("gaussian", "imdb")
 CEILINGS = ("simple", "quick", "tight", "none")
@@ -62,23 +60,56 @@ def measure(
     """Measure the word sensitivity of a map: a lower bound with a witness, and an upper bound."""
     from wordsway.checks import check_choice, check_radius, check_word
     from wordsway.maps.catalogue import MapOptions, map_named
+    from wordsway.memory import ResourceUsage
     from wordsway.report.measurements import print_trials
+    from wordsway.sensitivity import response_sensitivity, sensitivity_profile
 
     named = map_named(map_name)
     if data in DRAWN and (n is None or d is None):
         raise typer.BadParameter(f"--n and --d must be given with --data {data}: only a file has its own sizes")
     position = None if word == "all" else _position(word)
-    bound = check_choice("ceiling", ceiling, CEILINGS)
+    bound = None if check_choice("ceiling", ceiling, CEILINGS) == "none" else ceiling
     contexts = Contexts(data, n, d, dtype)
     options = named.resolve(contexts.n, contexts.d, MapOptions(depth, width, activation))
     if position is not None:
         check_word(contexts.n, position)
     reach = check_radius(radius, contexts.d)
 
-    def trial(number: int) -> list[dict[str, Any]]:
-        return _trial(named, options, contexts, position, reach, None if bound == "none" else bound, number)
+    def trial(number: int) -> Rows:
+        context, n, d = contexts.at(number), contexts.n, contexts.d  # its cost does not count
+        with ResourceUsage() as usage:
+            if position is None:
+                phi, shown = named.build(n, d, options, number, contexts.dtype), sys.stderr.isatty()
+                profile = sensitivity_profile(phi, context, radius=reach, ceiling=bound, seed=number, progress=shown)
+                results = [profile.at(place) for place in range(n)]
+            else:
+                response = named.respond(context, position, options, number)
+                results = [response_sensitivity(response, position, reach, ceiling=bound, seed=number)]
+        which = {} if contexts.count is None else {"context": number % contexts.count}
+        return [
+            {
+                "map": named.name,
+                "n": n,
+                "d": d,
+                "word": result.word,
+                "seed": number,
+                "sensitivity": result.value,
+                "ceiling": result.ceiling,
+                "seconds": round(usage.seconds, 6),
+                "peak_mb": round(usage.peak_mb, 3),
+                "dtype": result.cost.dtype,
+                "status": result.status,
+                "radius": result.radius,
+                "data": data,
+                "ceiling_kind": result.ceiling_kind,
+                "failure": result.failure,
+                **options.given(),
+                **which,
+            }
+            for result in results
+        ]
 
-    results = each_trial(trial, trials, seed)
+    trial_seeds(trials, seed)  # raises before the note
     if (count := contexts.count) is not None and trials > count:
         note = f"{data} holds {count} of them, so they are used again, with new weights"
         print(f"wordsway: {trials} trials need more contexts than there are: {note}", file=sys.stderr)
@@ -86,54 +117,7 @@ def measure(
     given = "".join(f" {name}={value}" for name, value in options.given().items())
     moved = "all words" if position is None else f"word {position}"
     title = f"{named.name}{given}, n={contexts.n} d={contexts.d}, {data}, {moved}, radius {reach:.4g}"
-    deliver(results, as_json, lambda rows: print_trials(title, rows, every_word=position is None))
-
-
-def _trial(
-    named: NamedMap,
-    options: MapOptions,
-    contexts: Contexts,
-    position: int | None,
-    radius: float,
-    ceiling: str | None,
-    seed: int,
-) -> list[dict[str, Any]]:
-    """Draw the weights, search and bound; drawing or reading the context does not count in the seconds."""
-    from wordsway.memory import ResourceUsage
-    from wordsway.sensitivity import response_sensitivity, sensitivity_profile
-
-    context, n, d = contexts.at(seed), contexts.n, contexts.d
-    with ResourceUsage() as usage:
-        if position is None:
-            phi, shown = named.build(n, d, options, seed, contexts.dtype), sys.stderr.isatty()
-            profile = sensitivity_profile(phi, context, radius=radius, ceiling=ceiling, seed=seed, progress=shown)
-            results = [profile.at(place) for place in range(n)]
-        else:
-            response = named.respond(context, position, options, seed)
-            results = [response_sensitivity(response, position, radius, ceiling=ceiling, seed=seed)]
-    which = {} if contexts.count is None else {"context": seed % contexts.count}
-    return [
-        {
-            "map": named.name,
-            "n": n,
-            "d": d,
-            "word": result.word,
-            "seed": seed,
-            "sensitivity": result.value,
-            "ceiling": result.ceiling,
-            "seconds": round(usage.seconds, 6),
-            "peak_mb": round(usage.peak_mb, 3),
-            "dtype": result.cost.dtype,
-            "status": result.status,
-            "radius": result.radius,
-            "data": contexts.data,
-            "ceiling_kind": result.ceiling_kind,
-            "failure": result.failure,
-            **options.given(),
-            **which,
-        }
-        for result in results
-    ]
+    run_trials(trial, trials, seed, as_json, lambda rows: print_trials(title, rows, every_word=position is None))
 
 
 class Contexts:

@@ -6,11 +6,12 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeAlias
 
 import typer
 
 P = ParamSpec("P")
+Rows: TypeAlias = list[dict[str, Any]]
 
 
 def interruptible(command: Callable[P, None]) -> Callable[P, None]:
@@ -39,30 +40,31 @@ def trial_seeds(trials: int, seed: int) -> range:
     return range(first, first + count)
 
 
-def each_trial(trial: Callable[[int], list[dict[str, Any]]], trials: int, seed: int) -> Iterator[list[dict[str, Any]]]:
-    """Return the rows of each trial as it ends; on a terminal, a bar on stderr counts the trials."""
-    return _run(trial, trial_seeds(trials, seed))
-
-
-def _run(trial: Callable[[int], list[dict[str, Any]]], seeds: range) -> Iterator[list[dict[str, Any]]]:
-    from tqdm import tqdm
-
-    with tqdm(total=len(seeds), desc="trials", unit="trial", leave=False, disable=None) as bar:
-        for seed in seeds:
-            rows = trial(seed)
-            bar.clear()  # the caller may print on the same terminal
-            yield rows
-            bar.update()
-
-
-def deliver(
-    results: Iterable[list[dict[str, Any]]], as_json: bool, show: Callable[[list[dict[str, Any]]], None]
+def run_trials(
+    trial: Callable[[int], Rows], trials: int, seed: int, as_json: bool, show: Callable[[Rows], None]
 ) -> None:
+    """Deliver the rows of each trial as it ends; on a terminal, a bar on stderr counts the trials."""
+    seeds = trial_seeds(trials, seed)
+
+    def results() -> Iterator[Rows]:
+        from tqdm import tqdm
+
+        with tqdm(total=len(seeds), desc="trials", unit="trial", leave=False, disable=None) as bar:
+            for number in seeds:
+                rows = trial(number)
+                bar.clear()  # the rows may be printed on the same terminal
+                yield rows
+                bar.update()
+
+    deliver(results(), as_json, show)
+
+
+def deliver(results: Iterable[Rows], as_json: bool, show: Callable[[Rows], None]) -> None:
     """Print each row as JSON as soon as it arrives, or show all rows at the end.
 
     An error or an interrupt loses none of the rows that have arrived.
     """
-    finished: list[dict[str, Any]] = []
+    finished: Rows = []
     try:
         for rows in results:
             if as_json:

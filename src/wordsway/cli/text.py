@@ -91,7 +91,7 @@ def text(
 
 
 def _one(model: Any, options: Options, text: str, page: Path | None, layers: bool, as_json: bool) -> None:
-    from wordsway.experiments.study import study_text
+    from wordsway.experiments.texts import study_text
     from wordsway.report.files import replace_file
     from wordsway.report.pages import text_page
     from wordsway.report.texts import print_profile

@@ -1,4 +1,4 @@
-"""Word profiles of many texts, kept in a store: what is stored is not measured again."""
+"""Texts measured in detail, and many texts whose profiles are kept in a store: what is stored is not measured again."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import math
 import platform
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,13 +17,18 @@ from wordsway.checks import check_choice, check_size
 from wordsway.errors import InputError, NumericalError
 from wordsway.experiments.experiment import Trial, canonical, canonical_record
 from wordsway.experiments.store import DONE, Row, Store, versions
+from wordsway.models.layers import LayerProfile
 from wordsway.models.model import Model
 from wordsway.models.outputs import output_named
 from wordsway.models.profile import MODES, SEARCH, STEPS, TextProfile
+from wordsway.models.swaps import Swaps
+from wordsway.records import Record
 from wordsway.seeds import check_seed
 
 EXPERIMENT, VERSION = "text-profile", 3
 _SAMPLES = 256  # entries of each weight that distinguish two models
+WORDS, TOP, CHECKS = 3, 3, 120  # of a study: words that get replacements, replacements of each, candidates tried
+LAYER_STEPS = 12  # of the search at each layer
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,50 @@ class Options:
     def measure(self, model: Model, text: str, progress: bool = False) -> TextProfile:
         """Measure one text."""
         return model.profile(text, progress=progress, **asdict(self))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TextStudy(Record):
+    """What `study_text` measures.
+
+    Attributes
+    ----------
+    profile : TextProfile
+    swaps : tuple of Swaps
+        Of the words that move the model most; without those for which no word of the vocabulary fits.
+    layers : LayerProfile or None
+        How far the top word moves the hidden state of each layer, where that was measured.
+    """
+
+    profile: TextProfile
+    swaps: tuple[Swaps, ...]
+    layers: LayerProfile | None = None
+
+    summary_fields = ("profile",)
+
+    def to_dict(self) -> dict[str, Any]:
+        swaps = [{"position": one.word.position, "swaps": one.rows()} for one in self.swaps]
+        return {**self.profile.to_dict(), "swaps": swaps, "layers": None if self.layers is None else self.layers.rows()}
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.profile.rows()
+
+
+def study_text(model: Model, text: str, options: Options, *, layers: bool = False, progress: bool = False) -> TextStudy:
+    """Measure the words of a text, and of those that move the model most also replacements and layers."""
+    profile = options.measure(model, text, progress)
+    order = profile.values.argsort(descending=True).tolist()
+    ranked = [word for place in order if not (word := profile.words[place]).special]
+    swaps = []
+    for word in ranked[:WORDS]:
+        with suppress(InputError):  # where no word of the vocabulary fits
+            swaps.append(model.swaps(profile.text, word, top=TOP, checks=CHECKS, on=options.on, seed=options.seed))
+    by_layer = None
+    if layers and ranked:
+        by_layer = model.layer_profile(
+            profile.text, ranked[0], radius=options.radius, steps=LAYER_STEPS, seed=options.seed, progress=progress
+        )
+    return TextStudy(profile, tuple(swaps), by_layer)
 
 
 def profile_texts(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,21 @@ def plan_line(plan: Plan, backend: Backend) -> str:
     if not missing:
         return f"all {planned} trials are stored: nothing to run"
     stored = f", {planned - missing} of them stored" if missing < planned else ""
-    time = "" if (seconds := _seconds(plan)) is None else f", about {_duration_on(seconds, backend.workers, missing)}"
+    time = "" if (known := _time(plan, backend.workers)) is None else f", about {known}"
     workers = _count(backend.workers, "worker")
     return f"{_count(planned, 'trial')}{stored}: running {missing} on {workers} ({backend.name}){time}"
+
+
+def _time(plan: Plan, workers: int) -> str | None:
+    """Return the time of all missing trials, if there are some and all can be estimated."""
+    estimates = [part.estimate for part in plan.parts]
+    if None in estimates or not plan.missing:
+        return None
+    return duration(sum(one.seconds for one in estimates if one) / min(workers, len(plan.missing)))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def plan_rows(plan: Plan) -> list[dict[str, Any]]:
@@ -65,28 +77,12 @@ def print_plan(plan: Plan, workers: int) -> None:
     out.print()
     sized = [row for row in rows if row["sizes"]]
     out.print(table(sized, {"experiment": "experiment", "sizes of its trials": "sizes"}, wrap=("sizes of its trials",)))
-    missing = len(plan.missing)
-    if missing and (seconds := _seconds(plan)) is not None:
-        time = _duration_on(seconds, workers, missing)
+    if (time := _time(plan, workers)) is not None:
         out.print(f"\nabout {time} on {_count(workers, 'worker')}; nothing was run", style="bold")
 
 
-def _cost(row: TableRow, value: Any, write: Any) -> str:
-    return "-" if not row["to_run"] else "?" if value is None else str(write(value))
-
-
-def _seconds(plan: Plan) -> float | None:
-    """Return seconds on one core for all missing trials, if everything can be estimated."""
-    estimates = [part.estimate for part in plan.parts]
-    return None if None in estimates else sum(one.seconds for one in estimates if one is not None)
-
-
-def _duration_on(seconds: float, workers: int, trials: int) -> str:
-    return duration(seconds / min(workers, trials))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def _cost(row: TableRow, value: Any, write: Callable[[Any], str]) -> str:
+    return "-" if not row["to_run"] else "?" if value is None else write(value)
 
 
 def print_figures(results: Sequence[FigureResult], summary: RunSummary, page: Path) -> None:
@@ -126,13 +122,9 @@ def trouble(results: Sequence[FigureResult], summary: RunSummary) -> str | None:
 def print_figure_list(rows: Sequence[TableRow]) -> None:
     """Print the figures that can be reproduced, with their trials at each scale."""
     out = console()
-    scales = {scale: _trials_at(scale) for scale in SCALES}
-    out.print(table(rows, {"figure": "name", "what it shows": "title", **scales}, wrap=("what it shows",)))
+    columns: Columns = {"figure": "name", "what it shows": "title", **{scale: scale for scale in SCALES}}
+    out.print(table([{**row, **row["trials"]} for row in rows], columns, wrap=("what it shows",)))
     out.print("\nNumbers are trials, including those of the figures it needs. Example: wordsway reproduce fig2-rf")
-
-
-def _trials_at(scale: str) -> Any:
-    return lambda row: row["trials"][scale]
 
 
 def stored_counts(rows: Sequence[Row]) -> list[dict[str, Any]]:

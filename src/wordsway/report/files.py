@@ -45,14 +45,17 @@ def check_file(name: str, option: str) -> Path:
 
 def table_as_csv(table: Sequence[dict[str, Any]]) -> str:
     """Return a table as CSV with a header: all columns that occur, in the order they first do."""
-    columns = list(dict.fromkeys(name for row in table for name in row))
-    if not columns:
+    if not (columns := _columns(table)):
         return ""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(table)
     return stream.getvalue()
+
+
+def _columns(rows: Sequence[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -83,9 +86,14 @@ def export(rows: Sequence[dict[str, Any]], kind: str, to: str | None) -> Path | 
     check_choice("format", kind, FORMATS)
     if to is None and kind == "parquet":
         raise InputError("parquet is not text: name a file with --to")
-    columns = list(dict.fromkeys(name for row in rows for name in row))
+    columns = _columns(rows)
     tidy = [{name: row.get(name) for name in columns} for row in rows]
-    content = {"csv": _csv, "jsonl": _lines, "parquet": _parquet}[kind](tidy)
+    if kind == "csv":
+        content = table_as_csv(tidy).encode()
+    elif kind == "jsonl":
+        content = "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in tidy).encode()
+    else:
+        content = _parquet(tidy)
     if to is None:
         _print(content)
         return None
@@ -103,14 +111,6 @@ def _print(content: bytes) -> None:
     sys.stdout.flush()
     stream.write(content)
     stream.flush()
-
-
-def _csv(rows: list[dict[str, Any]]) -> bytes:
-    return table_as_csv(rows).encode()
-
-
-def _lines(rows: list[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows).encode()
 
 
 def _parquet(rows: list[dict[str, Any]]) -> bytes:

@@ -6,11 +6,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.console import Group
 from rich.text import Text
 
 from wordsway.experiments.claims import curves, power_law
 from wordsway.records import number
-from wordsway.report.terminal import NOTE, Bar, Columns, Row, console, deviation, spread, table
+from wordsway.report.terminal import NOTE, Bar, Columns, Row, console, plus_minus, show, table
 
 # What a narrow table of trials leaves out: the seed still identifies a trial, and JSON has everything.
 _SPARE = ("trial", "peak MB", "ratio", "seconds", "status")
@@ -22,27 +23,25 @@ def print_trials(title: str, rows: Sequence[Row], every_word: bool = False) -> N
     Of all words of a trial the table has the one that moves the map most, with the largest ceiling.
     """
     out = console()
-    out.print(title, style="bold", markup=False)
     trials = [words for (_,), words in curves(rows, "seed").items()]
+    parts: list[Any] = []
     for words in trials if every_word else ():
-        out.print()
-        if len(trials) > 1:
-            out.print(f"seed {words[0]['seed']}")
-        out.print(word_bars(words))
+        parts += [f"seed {words[0]['seed']}"] if len(trials) > 1 else []
+        parts += [word_bars(words), ""]
     best = [_best(number, words) for number, words in enumerate(trials)]
     columns: Columns = {name: name for name in ("trial", "seed", "word", "sensitivity", "ceiling", "ratio", "seconds")}
-    out.print()
-    out.print(table(best, {**columns, "peak MB": "peak_mb", "status": "status"}, spare=_SPARE, width=out.width))
-    out.print()
+    parts.append(table(best, {**columns, "peak MB": "peak_mb", "status": "status"}, spare=_SPARE, width=out.width))
+    values = [row["sensitivity"] for row in best]
     what = "largest of all words" if every_word else "sensitivity"
     count = "1 trial" if len(best) == 1 else f"mean and standard deviation of {len(best)} trials"
-    out.print(f"{what} {spread([row['sensitivity'] for row in best])} ({count})", style="bold")
+    deviation = statistics.stdev(values) if len(values) > 1 else None
     kinds = "sensitivity: lower bound with a witness"
     if best[0]["ceiling"] is not None:
         failure = best[0]["failure"]
         doubt = f", wrong with probability at most {failure:.1g}" if failure else ""
         kinds += f"; ceiling: upper bound by {best[0]['ceiling_kind']}{doubt}"
-    out.print(kinds, style=NOTE)
+    total = f"{what} {plus_minus(statistics.fmean(values), deviation)} ({count})"
+    show(title, Group(*parts), total, Text(kinds, NOTE))
 
 
 def _best(trial: int, words: Sequence[Row]) -> dict[str, Any]:
@@ -74,18 +73,17 @@ def word_bars(rows: Sequence[Row]) -> Any:
 
 def print_simulations(title: str, rows: Sequence[Row]) -> None:
     """Print simulations of `generalize`, a line for each search."""
-    out = console()
-    out.print(title, style="bold", markup=False)
-    out.print()
     columns: Columns = {name: name for name in ("seed", "training", "loss", "penalty", "gamma", "error")}
     more: Columns = {"(2-gamma)^2": "bound", "F": _alignment, "S": "sensitivity"}
-    out.print(table(rows, {**columns, **more}, digits=3))
-    out.print()
     share = statistics.fmean(row["error"] < row["bound"] for row in rows)
-    out.print(f"{share:.0%} of {len(rows)} points below the line (2 - gamma)^2 of random features", style="bold")
     fits = all(row["interpolates"] for row in rows)
     fitted = "every training label is fitted" if fits else "not every training label is fitted: too few features"
-    out.print(f"gamma, error: at the word that the search found; {fitted}", style=NOTE)
+    show(
+        title,
+        table(rows, {**columns, **more}, digits=3),
+        f"{share:.0%} of {len(rows)} points below the line (2 - gamma)^2 of random features",
+        Text(f"gamma, error: at the word that the search found; {fitted}", NOTE),
+    )
 
 
 def _alignment(row: Row) -> Any:
@@ -94,33 +92,25 @@ def _alignment(row: Row) -> Any:
 
 def print_rows(title: str, rows: Sequence[Row], keys: Sequence[str]) -> None:
     """Print some columns of rows."""
-    out = console()
-    out.print(title, style="bold", markup=False)
-    out.print()
-    out.print(table(rows, {key.replace("_", " "): key for key in keys}))
+    show(title, table(rows, {key.replace("_", " "): key for key in keys}))
 
 
 def print_constants(rows: Sequence[Row]) -> None:
     """Print local Lipschitz constants of a model, a line for each layer and length, and how they grow."""
-    out = console()
     mask = ", causal" if rows[0]["causal"] else ""
     title = f"{rows[0]['model']}{mask}, {rows[0]['data']}, local Lipschitz constants of attention"
-    out.print(title, style="bold", markup=False)
-    out.print()
     points = [_point(members) for members in curves(rows, "layer", "n").values()]
-    out.print(table(points, {key: key for key in points[0]}))
-    out.print()
+    notes: list[Text | str] = []
     for (layer,), members in curves(rows, "layer").items():
         law = power_law(members, "n", "lipschitz")
         if law is not None:
-            growth = f"grows like n^{law.exponent:.2f} (standard error {law.error:.2f})"
-            out.print(f"layer {layer}: {growth}", style="bold")
-    stopped = sum(row["status"] != "converged" for row in rows)
-    if stopped:
-        out.print(f"{stopped} of {len(rows)} stopped before they converged: raise --products", style="yellow")
+            notes.append(f"layer {layer}: grows like n^{law.exponent:.2f} (standard error {law.error:.2f})")
+    if stopped := sum(row["status"] != "converged" for row in rows):
+        notes.append(Text(f"{stopped} of {len(rows)} stopped before they converged: raise --products", "yellow"))
     radii = [row["radius"] for row in rows]
-    note = "lower, upper: of the constant over all contexts in the ball of the layer's own norm"
-    out.print(f"{note}, R = {number(min(radii))} to {number(max(radii))}", style=NOTE)
+    ball = f"R = {number(min(radii))} to {number(max(radii))}"
+    bounds = f"lower, upper: of the constant over all contexts in the ball of the layer's own norm, {ball}"
+    show(title, table(points, {key: key for key in points[0]}), *notes, Text(bounds, NOTE))
 
 
 def _point(members: Sequence[Row]) -> dict[str, Any]:
@@ -130,7 +120,7 @@ def _point(members: Sequence[Row]) -> dict[str, Any]:
         "layer": members[0]["layer"],
         "n": members[0]["n"],
         "constant": statistics.fmean(values),
-        "+-": deviation(values) if len(values) > 1 else None,
+        "+-": statistics.stdev(values) if len(values) > 1 else None,
         "residual": max(residuals),
         "products": max(row["products"] for row in members),
         "lower": members[0]["lower"],
@@ -140,31 +130,19 @@ def _point(members: Sequence[Row]) -> dict[str, Any]:
 
 def print_lengths(rows: Sequence[Row]) -> None:
     """Print word sensitivity against the length of the context, a column for each model, with the exponents."""
-    out = console()
-    out.print(f"word sensitivity against the length of the context, on {rows[0]['on']}", style="bold", markup=False)
-    out.print()
-    models = {name: {row["n"]: row for row in members} for (name,), members in curves(rows, "model").items()}
     lengths = sorted({row["n"] for row in rows})
-    lines: list[dict[str, str]] = [
-        {"n": str(n), **{name: _mean(points.get(n)) for name, points in models.items()}} for n in lengths
-    ]
+    lines: dict[Any, dict[str, str]] = {n: {"n": str(n)} for n in lengths}
     if len(lengths) > 1:
-        exponents = {name: next(iter(points.values()))["exponent"] for name, points in models.items()}
-        texts = {name: "-" if value is None else f"{value:.2f}" for name, value in exponents.items()}
-        lines.append({"n": "exponent", **texts})
-    out.print(table(lines, {key: key for key in lines[0]}, right=list(lines[0])))
-    out.print()
-    out.print(
-        "exponent -0.5: the effect of one word vanishes in long contexts; 0: it does not depend on length", style=NOTE
-    )
-
-
-def _mean(row: Row | None) -> str:
-    """The mean over texts, and from two texts on the standard deviation."""
-    if row is None:
-        return "-"
-    mean = number(row["sensitivity"])
-    return mean if row["texts"] < 2 else f"{mean} +- {number(row['deviation'], 2)}"
+        lines["exponent"] = {"n": "exponent"}
+    for row in rows:
+        deviation = row["deviation"] if row["texts"] > 1 else None
+        lines[row["n"]][row["model"]] = plus_minus(row["sensitivity"], deviation)
+        if len(lengths) > 1 and row["exponent"] is not None:
+            lines["exponent"][row["model"]] = f"{row['exponent']:.2f}"
+    columns: Columns = {name: name for name in ("n", *(row["model"] for row in rows))}
+    note = "exponent -0.5: the effect of one word vanishes in long contexts; 0: it does not depend on length"
+    title = f"word sensitivity against the length of the context, on {rows[0]['on']}"
+    show(title, table(list(lines.values()), columns, right=list(columns)), Text(note, NOTE))
 
 
 def print_maps(rows: Sequence[Row], source: str) -> None:

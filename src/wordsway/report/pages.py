@@ -17,8 +17,7 @@ from wordsway.records import cell, html_table, number
 from wordsway.report.texts import change_kind, leading, measured_on, radius_used
 
 if TYPE_CHECKING:
-    from wordsway.experiments.study import TextStudy
-    from wordsway.experiments.texts import Options
+    from wordsway.experiments.texts import Options, TextStudy
     from wordsway.models.profile import TextProfile
     from wordsway.models.swaps import Swaps
 

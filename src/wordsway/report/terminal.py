@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -31,6 +30,18 @@ def console() -> Console:
     return Console(highlight=False)
 
 
+def show(title: str, table: RenderableType, *notes: Text | str) -> None:
+    """Print a title, a table, and notes below it: bold if they are plain strings."""
+    out = console()
+    out.print(Text(title, "bold"))
+    out.print()
+    out.print(table)
+    if notes:
+        out.print()
+    for note in notes:
+        out.print(note if isinstance(note, Text) else Text(note, "bold"))
+
+
 def table(
     rows: Sequence[Row],
     columns: Columns,
@@ -42,26 +53,15 @@ def table(
     bold: Callable[[Row], bool] | None = None,
     digits: int = 4,
 ) -> Table:
-    """Return a table with one line per row.
+    """Return a table with one line per row; columns of numbers and those in `right` are aligned to the right.
 
-    Parameters
-    ----------
-    rows
-    columns
-        For each heading the key of its values, or a function of a row that returns the value: a number, a text or
-        something to draw. Columns of numbers are aligned to the right.
-    right
-        Headings of other columns that are aligned to the right.
-    wrap
-        Headings of columns that may break their lines.
-    spare, width
-        Headings that are left out, the first one first, as long as the table is wider than the terminal.
-    bold
-        Which rows are emphasised.
-    digits
-        Significant digits of floats.
+    Columns in `wrap` may break their lines. As long as the table is wider than `width`, columns in `spare` are left
+    out, the first one first. Rows that are `bold` are emphasised, and floats have so many significant `digits`.
     """
-    values = {heading: [_value(row, column) for row in rows] for heading, column in columns.items()}
+    values = {
+        heading: [column(row) if callable(column) else row.get(column) for row in rows]
+        for heading, column in columns.items()
+    }
     cells = {heading: [_cell(value, digits) for value in column] for heading, column in values.items()}
     for heading in spare:
         if sum(max(len(name), *map(_length, column)) + _GAP for name, column in cells.items()) - _GAP <= width:
@@ -84,10 +84,6 @@ def table(
     return made
 
 
-def _value(row: Row, column: str | Callable[[Row], Any]) -> Any:
-    return column(row) if callable(column) else row[column]
-
-
 def _cell(value: Any, digits: int) -> RenderableType:
     if isinstance(value, Text | Bar):
         return value
@@ -98,16 +94,9 @@ def _length(value: RenderableType) -> int:
     return len(value) if isinstance(value, Text) else _LEAST
 
 
-def spread(values: Sequence[float]) -> str:
-    """Return the mean, and from two values on the standard deviation: "1.234 +- 0.056"."""
-    mean = math.fsum(values) / len(values)
-    return number(mean) if len(values) < 2 else f"{number(mean)} +- {number(deviation(values), 2)}"
-
-
-def deviation(values: Sequence[float]) -> float:
-    """Return the standard deviation of a sample of at least two values."""
-    mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+def plus_minus(mean: float, deviation: float | None) -> str:
+    """Return a mean with its standard deviation if there is one: "1.234 +- 0.056"."""
+    return number(mean) if deviation is None else f"{number(mean)} +- {number(deviation, 2)}"
 
 
 def duration(seconds: float) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from wordsway.models.heat import Piece, pieces
 from wordsway.records import number
-from wordsway.report.terminal import NOTE, Bar, Columns, Row, console, table, visible
+from wordsway.report.terminal import NOTE, Bar, Columns, Row, console, show, table, visible
 
 if TYPE_CHECKING:
     from wordsway.experiments.texts import Options
@@ -83,23 +83,28 @@ def print_title(options: Options, model: str) -> None:
 
 def print_swaps(swaps: Swaps) -> None:
     """Print the replacements of a word, the best first."""
-    out = console()
-    where = f'word {swaps.word.position} "{visible(swaps.word.text)}" replaced'
-    out.print(Text(f"{swaps.model}, {where}; measured on {measured_on(swaps.on)}", "bold"))
-    out.print()
-    rows = [{"rank": rank, "word": swap.word, "value": swap.value} for rank, swap in enumerate(swaps.swaps, 1)]
-    top = swaps.swaps[0].value
-    columns: Columns = {"rank": "rank", "word": "word", "": lambda row: Bar(row["value"], top), "sensitivity": "value"}
-    out.print(table(rows, columns))
-    out.print()
-    out.print(Text(visible(" ".join(swaps.swaps[0].text.split())), "bold"))
+    best = swaps.swaps[0]
+    rows = [{"rank": rank, "word": swap.word, "sensitivity": swap.value} for rank, swap in enumerate(swaps.swaps, 1)]
+    columns: Columns = {
+        "rank": "rank",
+        "word": "word",
+        "": lambda row: Bar(row["sensitivity"], best.value),
+        "sensitivity": "sensitivity",
+    }
+    tried = f"{swaps.checked} of {swaps.candidates} candidates were tried, those that rank first"
     if swaps.exhaustive:
-        out.print(f"all {swaps.candidates} candidates were tried: the first is the best")
-    else:
-        out.print(f"{swaps.checked} of {swaps.candidates} candidates were tried, those that rank first")
+        tried = f"all {swaps.candidates} candidates were tried: the first is the best"
+    notes = [Text(tried)]
     if swaps.shortfall is not None:
-        out.print(f"the best by ranking is {100 * swaps.shortfall:.1f}% below the best of all")
-    out.print(f"sensitivity: {change_kind(swaps.on)}, exact for each replacement", style=NOTE)
+        notes.append(Text(f"the best by ranking is {100 * swaps.shortfall:.1f}% below the best of all"))
+    show(
+        f'{swaps.model}, word {swaps.word.position} "{visible(swaps.word.text)}" replaced; '
+        f"measured on {measured_on(swaps.on)}",
+        table(rows, columns),
+        visible(" ".join(best.text.split())),
+        *notes,
+        Text(f"sensitivity: {change_kind(swaps.on)}, exact for each replacement", NOTE),
+    )
 
 
 def strip(made: Sequence[Piece], colours: bool, ascii_only: bool = False) -> Text:
