@@ -183,8 +183,31 @@ def test_the_cheap_form_starts_from_features_of_the_right_law() -> None:
     assert stats.kstest(response.starts[0].flatten().numpy() / scale, "norm").pvalue > 1e-3
 
 
+@pytest.mark.parametrize("depth", [None, 3])
+def test_single_words_of_one_seed_share_their_first_weight(depth: int | None) -> None:
+    """Their blocks are those of one matrix of independent entries, whose product with X is common to all words."""
+    X, k = gaussian_context(5, 3, 1), 20_000
+    X[1] *= 3
+    X[3] = 0
+    responses = [random_feature_response(X, word, depth, k, seed=4) for word in range(5)]
+    starts, blocks = [], []
+    for response in responses:
+        assert isinstance(response, LayeredResponse)
+        starts.append(response.starts[0][:, 0])
+        blocks.append(response.blocks[0].dense())
+    V, beta = torch.cat(blocks, dim=1), 1.0 if depth is None else 2.0  # k nd
+    for start in starts:
+        assert torch.allclose(start, V @ X.reshape(-1), rtol=0, atol=1e-11)
+    # the standard deviation of its entries is 1 / sqrt(k), on the diagonal sqrt(2) times that
+    covariance = V.mT @ V * (X.numel() / beta) / k
+    assert float((covariance - torch.eye(X.numel())).abs().max()) < 5 * 2**0.5 / k**0.5
+    rest = torch.zeros(3, dtype=torch.float64)
+    features = [response.features(rest) for response in responses]
+    assert all(torch.allclose(one, features[0], rtol=0, atol=1e-11) for one in features)
+
+
 class TestLaw:
-    """Word sensitivity has one distribution, whether the weights are stored, revealed, or drawn for one word only."""
+    """Word sensitivity has one distribution, whether weights are stored, drawn lazily, or drawn for one word only."""
 
     n, d, draws = 6, 8, 60
     cache: ClassVar[dict[str, list[float]]] = {}
@@ -193,7 +216,7 @@ class TestLaw:
         X, inputs = gaussian_context(self.n, self.d), self.n * self.d
         if kind == "one word":
             return random_feature_response(X, 2, depth, seed=seed)
-        if kind == "revealed":
+        if kind == "lazy":
             phi: FeatureMap = (
                 RandomFeatures(self.n, self.d, seed=500 + seed)
                 if depth is None
@@ -226,7 +249,7 @@ class TestLaw:
         return self.cache[name]
 
     @pytest.mark.parametrize("depth", [None, 3])
-    @pytest.mark.parametrize("kind", ["one word", "revealed"])
+    @pytest.mark.parametrize("kind", ["one word", "lazy"])
     def test_same_law_as_stored_weights(self, kind: str, depth: int | None) -> None:
         ours, stored = self._sample(kind, depth), self._sample("stored", depth)
         assert stats.ks_2samp(ours, stored).pvalue > 1e-3

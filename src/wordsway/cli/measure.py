@@ -58,6 +58,8 @@ def measure(
     as_json: Json = False,
 ) -> None:
     """Measure the word sensitivity of a map: a lower bound with a witness, and an upper bound."""
+    from tqdm import tqdm
+
     from wordsway.checks import check_choice, check_radius, check_word
     from wordsway.maps.catalogue import MapOptions, map_named
     from wordsway.memory import ResourceUsage
@@ -74,17 +76,21 @@ def measure(
     if position is not None:
         check_word(contexts.n, position)
     reach = check_radius(radius, contexts.d)
+    shown = position is None and sys.stderr.isatty()
 
     def trial(number: int) -> Rows:
         context, n, d = contexts.at(number), contexts.n, contexts.d  # its cost does not count
         with ResourceUsage() as usage:
-            if position is None:
-                phi, shown = named.build(n, d, options, number, contexts.dtype), sys.stderr.isatty()
+            if position is None and named.one_word is None:
+                phi = named.build(n, d, options, number, contexts.dtype)
                 profile = sensitivity_profile(phi, context, radius=reach, ceiling=bound, seed=number, progress=shown)
                 results = [profile.at(place) for place in range(n)]
-            else:
-                response = named.respond(context, position, options, number)
-                results = [response_sensitivity(response, position, reach, ceiling=bound, seed=number)]
+            else:  # one word after another, each as if alone: the same numbers, and little memory
+                results = []
+                places = range(n) if position is None else [position]
+                for place in tqdm(places, desc="words", unit="word", delay=2, leave=False, disable=not shown):
+                    response = named.respond(context, place, options, number)
+                    results.append(response_sensitivity(response, place, reach, ceiling=bound, seed=number))
         which = {} if contexts.count is None else {"context": number % contexts.count}
         return [
             {

@@ -123,6 +123,14 @@ class Conditioning:
             start = stop
         return outputs
 
+    def impose(self, vector: Tensor, output: Tensor) -> None:
+        """Set G q to `output` for one vector q != 0, before any product is known."""
+        basis, size = self.bases[0], torch.linalg.vector_norm(vector)
+        basis.vectors.reserve(1).copy_(vector / size)
+        basis.outputs.reserve(1).copy_(output / size)
+        basis.vectors.commit(1)
+        basis.outputs.commit(1)
+
     def require(self, side: int, count: int, width: int, what: str) -> None:
         """Raise, before anything is allocated, if the memory for `count` inputs and their outputs is not there."""
         basis, other = self.bases[side], self.bases[1 - side]

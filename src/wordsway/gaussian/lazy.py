@@ -110,6 +110,16 @@ class LazyGaussian:
         outputs = self._conditioning.multiply(self._side, block.mT, self._inputs, self._outputs)  # b rows
         return outputs[0] if inputs.ndim == 1 else outputs.mT
 
+    @classmethod
+    def conditioned(
+        cls, vector: Tensor, output: Tensor, scale: float = 1.0, seed: int = 0, dtype: torch.dtype = torch.float64
+    ) -> "LazyGaussian":
+        """A matrix with a given product `output` (rows,) with `vector` (cols,), and the Gaussian law given that."""
+        matrix = cls(len(output), len(vector), scale, seed, dtype)
+        if bool(vector.any()):
+            matrix._conditioning.impose(vector, output)
+        return matrix
+
     def columns(self, start: int, stop: int) -> "LazyGaussian":
         """Columns start, ..., stop - 1, as a view on the same memory.
 

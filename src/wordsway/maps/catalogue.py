@@ -117,7 +117,7 @@ class NamedMap:
         """The response at one context along one word, drawing only the weights that these need where the map can.
 
         The weights have the law of those of `build`, but where the map has a cheap form they are not the same numbers:
-        use `build` to compare words or contexts.
+        use `build` to compare contexts.
         """
         context = as_context(X)
         n, d = context.shape

@@ -223,7 +223,9 @@ def random_feature_response(
 
     V flat(X^i(Delta)) = V_rest x_rest + V_i (x_i + Delta), where V_rest x_rest is a vector of independent
     N(0, |x_rest|^2 / (nd)) entries and V_i is k x d: exact in law for one context and one word (or several words that
-    move together), but not comparable over words or contexts, since each call draws new weights.
+    move together), but not comparable over contexts, since each call draws new weights. Calls for single words of one
+    context and one seed share their first weight V: they have the same V flat(X), and the joint law of their blocks V_i
+    is that of one matrix. Deeper layers are the same at X itself, and drawn anew for each word elsewhere.
 
     Parameters
     ----------
@@ -238,7 +240,8 @@ def random_feature_response(
 
     Notes
     -----
-    T evaluations cost O((k + d) T^2) time and O((k + d) T) memory per layer; nothing of size n d is allocated.
+    T evaluations cost O((k + d) T^2) time and O((k + d) T) memory per layer; nothing of size n d is allocated. A word
+    other than the first takes k log2(n) normal numbers more.
     """
     context = as_context(X).detach()
     n, d = context.shape
@@ -251,12 +254,39 @@ def random_feature_response(
     width = n * d if k is None else check_size(k, "k")
     _require(width, layers)
     scale = math.sqrt(beta / (n * d))
-    block = LazyGaussian(width, len(words) * d, scale, derive(seed, "layer 1"), context.dtype)
-    moving = context[list(words)]  # m d
+    first = words if together else (0,)  # single words share what is drawn for the first one
+    block = LazyGaussian(width, len(first) * d, scale, derive(seed, "layer 1"), context.dtype)
     lengths = torch.linalg.vector_norm(context, dim=1)  # n
-    lengths[list(words)] = 0.0
+    lengths[list(first)] = 0.0
     rest = float(torch.linalg.vector_norm(lengths))
-    start = normal(generator(seed, "other words"), width, context.dtype) * (scale * rest)
-    start += block @ moving.reshape(-1)
+    others = normal(generator(seed, "other words"), width, context.dtype) * (scale * rest)
+    start = others + block @ context[list(first)].reshape(-1)
+    if words != first:
+        product = _share(others, lengths * scale, words[0], seed)
+        block = LazyGaussian.conditioned(
+            context[words[0]], product, scale, derive(seed, f"layer 1, word {words[0]}"), context.dtype
+        )
     blocks: list[GaussianMatrix] = [block.columns(slot * d, (slot + 1) * d) for slot in range(len(words))]
     return LayeredResponse(blocks, start, _deeper(width, layers, beta, seed, context.dtype), phi, together=together)
+
+
+def _share(total: Tensor, deviations: Tensor, word: int, seed: int) -> Tensor:
+    """One of n independent Gaussian vectors (k,) whose sum is known; vector j has entries N(0, deviations[j]^2).
+
+    The words are halved until one is left: given the sum of an interval, that of its first half is Gaussian, and what
+    is drawn for an interval does not depend on the word.
+    """
+    first, last = 0, len(deviations)
+    while last - first > 1:
+        middle = (first + last) // 2
+        left, right, both = (
+            float(torch.linalg.vector_norm(deviations[start:stop]))
+            for start, stop in ((first, middle), (middle, last), (first, last))
+        )
+        if both > 0:
+            noise = normal(generator(seed, f"words {first} to {last}"), len(total), total.dtype)
+            half = (left / both) ** 2 * total + left * (right / both) * noise
+        else:
+            half = torch.zeros_like(total)
+        total, first, last = (half, first, middle) if word < middle else (total - half, middle, last)
+    return total
