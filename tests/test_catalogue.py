@@ -1,6 +1,8 @@
-"""The catalogue of maps: each entry is what it says, takes the options it names, and refuses the others."""
+"""The catalogue of maps: each entry builds its formula, takes its options, and refuses the others."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -20,32 +22,16 @@ def _context(dtype: torch.dtype = torch.float64) -> Tensor:
     return gaussian_context(N, D, seed=1, dtype=dtype)
 
 
-def test_the_names_of_the_command_line_are_there_in_order() -> None:
+def test_entries_are_described_in_plain_single_lines() -> None:
     assert list(MAPS) == ["rf", "drf", "qkv", "raf", "relu-raf", "sigmoid-raf", "linear-raf"]
-
-
-@pytest.mark.parametrize("name", MAPS)
-def test_an_entry_describes_itself_in_plain_single_lines(name: str) -> None:
-    entry = map_named(name)
-    assert entry.name == name
-    assert set(entry.options) <= set(OPTIONS)
-    for text in (entry.description, entry.formula, entry.weights, entry.source):
-        assert text.isascii()
-        assert text
-        assert "\n" not in text
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("relu_raf", "unknown map 'relu_raf' (did you mean 'relu-raf'?): known are "),
-        ("xyz", "unknown map 'xyz': known are "),
-    ],
-)
-def test_an_unknown_map_lists_the_known_ones(name: str, message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        map_named(name)
-    assert str(caught.value) == message + "rf, drf, qkv, raf, relu-raf, sigmoid-raf, linear-raf"
+    for name, entry in MAPS.items():
+        assert entry is map_named(name)
+        assert entry.name == name
+        assert set(entry.options) <= set(OPTIONS)
+        for text in (entry.description, entry.formula, entry.weights, entry.source):
+            assert text.isascii()
+            assert text.isprintable()
+            assert text
 
 
 # What is built
@@ -60,22 +46,19 @@ def test_rf_and_drf_are_the_maps_of_these_names_with_their_options() -> None:
     assert (drf.depth, drf.k, drf.activation.name) == (3, 6, "gelu")
 
 
-@pytest.mark.parametrize(("name", "score"), [("raf", "softmax"), ("relu-raf", "relu"), ("linear-raf", "linear")])
-def test_the_attention_features_are_those_of_the_formula(name: str, score: str) -> None:
-    X = _context()
-    weight = map_named(name).build(N, D, seed=3).weight  # type: ignore[attr-defined]
-    scores = X @ weight @ X.mT / math.sqrt(D)
-    if score == "softmax":
-        scores = torch.softmax(scores, -1)
-    elif score == "relu":
-        scores = scores.clamp_min(0)
-        scores = scores / scores.sum(-1, keepdim=True)
-    torch.testing.assert_close(map_named(name).build(N, D, seed=3)(X), scores @ X)
+SCORES: dict[str, Callable[[Tensor], Tensor]] = {
+    "raf": lambda scores: torch.softmax(scores, -1),
+    "relu-raf": lambda scores: scores.relu() / scores.relu().sum(-1, keepdim=True),
+    "sigmoid-raf": lambda scores: scores.sigmoid() / scores.sigmoid().sum(-1, keepdim=True),
+    "linear-raf": lambda scores: scores,
+}
 
 
-def test_sigmoid_attention_is_the_member_with_that_score() -> None:
-    X = _context()
-    torch.testing.assert_close(map_named("sigmoid-raf").build(N, D, seed=2)(X), RandomAttention(D, "sigmoid", 2)(X))
+@pytest.mark.parametrize("name", SCORES)
+def test_the_attention_features_are_those_of_the_formula(name: str) -> None:
+    X, phi = _context(), map_named(name).build(N, D, seed=3)
+    assert isinstance(phi, RandomAttention)
+    torch.testing.assert_close(phi(X), SCORES[name](X @ phi.weight @ X.mT / math.sqrt(D)) @ X)
 
 
 @pytest.mark.parametrize("width", [None, 3])
@@ -84,8 +67,8 @@ def test_qkv_is_the_formula_with_its_three_weights(width: int | None) -> None:
     drawn = normal(generator(5, "qkv"), (3, k, D)) / math.sqrt(D)
     query, key, value = drawn
     weights = torch.softmax(X @ query.mT @ key @ X.mT / math.sqrt(k), -1)
-    found = map_named("qkv").build(N, D, MapOptions(width=width), seed=5)(X)
-    torch.testing.assert_close(found, weights @ X @ value.mT)
+    features = map_named("qkv").build(N, D, MapOptions(width=width), seed=5)(X)
+    torch.testing.assert_close(features, weights @ X @ value.mT)
 
 
 @pytest.mark.parametrize("name", MAPS)
@@ -107,9 +90,9 @@ def test_a_seed_gives_the_same_map_and_another_seed_another(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["raf", "relu-raf", "qkv"])
-def test_where_there_is_no_cheap_form_the_response_is_that_of_the_map(name: str) -> None:
+def test_the_response_is_that_of_the_map_unless_it_is_lazy(name: str) -> None:
     X, entry = _context(), map_named(name)
-    assert entry.one_word is None
+    assert not entry.lazy
     delta = torch.ones(D, dtype=torch.float64)
     moved = X.clone()
     moved[2] += 1
@@ -117,7 +100,7 @@ def test_where_there_is_no_cheap_form_the_response_is_that_of_the_map(name: str)
 
 
 @pytest.mark.parametrize("name", ["rf", "drf"])
-def test_the_cheap_form_draws_a_block_of_one_word_only(name: str) -> None:
+def test_a_lazy_map_draws_the_block_of_one_word_only(name: str) -> None:
     X = gaussian_context(2000, 300)  # V would take 2.9 TB
     response = map_named(name).respond(X, 1999, MapOptions(width=50))
     assert response.features(torch.zeros(300, dtype=torch.float64)).shape == (50,)
@@ -140,28 +123,34 @@ def test_defaults_are_filled_in(name: str, expected: dict[str, int | str]) -> No
 
 
 @pytest.mark.parametrize("entry", MAPS.values(), ids=list(MAPS))
-def test_every_option_is_taken_or_refused_as_the_entry_says(entry: NamedMap) -> None:
-    asked = {"depth": 3, "width": 6, "activation": "gelu"}
-    for option, value in asked.items():
+def test_options_of_an_entry_are_taken_and_others_refused(entry: NamedMap) -> None:
+    values: dict[str, Any] = {"depth": 3, "width": 6, "activation": "gelu"}
+    for option, value in values.items():
+        options = MapOptions(**{option: value})
         if option in entry.options:
-            assert entry.resolve(N, D, MapOptions(**{option: value})).given()[option] == value  # type: ignore[arg-type]
+            assert entry.resolve(N, D, options).given()[option] == value
         else:
             with pytest.raises(InputError, match=f"^{option} is not an option of {entry.name} .*: leave it out$"):
-                entry.build(N, D, MapOptions(**{option: value}))  # type: ignore[arg-type]
+                entry.build(N, D, options)
+
+
+KNOWN = "rf, drf, qkv, raf, relu-raf, sigmoid-raf, linear-raf"
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("raf", MapOptions(depth=2), "depth is not an option of raf (it takes none): leave it out"),
-        ("rf", MapOptions(depth=2), "depth is not an option of rf (it takes width, activation): leave it out"),
-        ("rf", MapOptions(width=0), "width must be an integer >= 1, got 0"),
-        ("drf", MapOptions(depth=0), "depth must be an integer >= 1, got 0"),
+        ("relu_raf", {}, f"unknown map 'relu_raf' (did you mean 'relu-raf'?): known are {KNOWN}"),
+        ("xyz", {}, f"unknown map 'xyz': known are {KNOWN}"),
+        ("raf", {"depth": 2}, "depth is not an option of raf (it takes none): leave it out"),
+        ("rf", {"depth": 2}, "depth is not an option of rf (it takes width, activation): leave it out"),
+        ("rf", {"width": 0}, "width must be an integer >= 1, got 0"),
+        ("drf", {"depth": 0}, "depth must be an integer >= 1, got 0"),
     ],
 )
-def test_bad_options_say_what_to_do(name: str, options: MapOptions, message: str) -> None:
+def test_bad_names_and_options_raise_one_line(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        map_named(name).resolve(N, D, options)
+        map_named(name).resolve(N, D, MapOptions(**options))
     assert str(caught.value) == message
 
 

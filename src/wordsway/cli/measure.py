@@ -81,7 +81,7 @@ def measure(
     def trial(number: int) -> Rows:
         context, n, d = contexts.at(number), contexts.n, contexts.d  # its cost does not count
         with ResourceUsage() as usage:
-            if position is None and named.one_word is None:
+            if position is None and not named.lazy:
                 phi = named.build(n, d, options, number, contexts.dtype)
                 profile = sensitivity_profile(phi, context, radius=reach, ceiling=bound, seed=number, progress=shown)
                 results = [profile.at(place) for place in range(n)]

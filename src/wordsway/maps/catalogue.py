@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -49,7 +49,6 @@ class MapOptions:
 
 
 Builder: TypeAlias = Callable[[int, int, MapOptions, int, torch.dtype], FeatureMap]  # n, d, options, seed, dtype
-OneWord: TypeAlias = Callable[[Tensor, int, MapOptions, int], Response]  # X, word, options, seed
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,8 @@ class NamedMap:
         Those of "depth", "width" and "activation" that it takes.
     builder : callable
         Makes the map that stays consistent over words and contexts.
-    one_word : callable or None
-        Makes the cheap response for one context and one word, where the map has one.
+    lazy : bool
+        Whether `respond` draws only the weights that one context and one word need.
     """
 
     name: str
@@ -78,28 +77,26 @@ class NamedMap:
     source: str
     options: tuple[str, ...]
     builder: Builder
-    one_word: OneWord | None = None
+    lazy: bool = False
 
     def resolve(self, n: int, d: int, options: MapOptions | None = None) -> MapOptions:
         """Check options and fill in the defaults: depth 2, activation relu, width n d (of qkv: d)."""
-        requested = options or MapOptions()
-        for name in requested.given():
+        requested = (options or MapOptions()).given()
+        for name in requested:
             if name not in self.options:
                 takes = ", ".join(self.options) or "none"
                 raise InputError(f"{name} is not an option of {self.name} (it takes {takes}): leave it out")
-        chosen = MapOptions()
-        if "depth" in self.options:
-            chosen = replace(chosen, depth=_size(requested.depth, "depth", DEFAULT_DEPTH))
-        if "width" in self.options:
-            default = n * d if "activation" in self.options else d
-            chosen = replace(chosen, width=_size(requested.width, "width", default))
-        if "activation" in self.options:
-            phi = activation(DEFAULT_ACTIVATION if requested.activation is None else requested.activation)
-            if "depth" in self.options:
+        width = n * d if "activation" in self.options else d
+        defaults = {"depth": DEFAULT_DEPTH, "width": width, "activation": DEFAULT_ACTIVATION}
+        chosen: dict[str, Any] = {name: requested.get(name, defaults[name]) for name in self.options}
+        chosen |= {name: check_size(chosen[name], name) for name in ("depth", "width") if name in chosen}
+        if "activation" in chosen:
+            phi = activation(chosen["activation"])
+            chosen["activation"] = phi.name
+            if "depth" in chosen:
                 phi.he_scale()  # deep layers need it: raise now where there is none
-            chosen = replace(chosen, activation=phi.name)
-        _require_features(chosen)
-        return chosen
+        _require_features(MapOptions(**chosen))
+        return MapOptions(**chosen)
 
     def build(
         self,
@@ -114,16 +111,18 @@ class NamedMap:
         return self.builder(rows, columns, self.resolve(rows, columns, options), seed, dtype)
 
     def respond(self, X: Tensor, word: int, options: MapOptions | None = None, seed: int = 0) -> Response:
-        """The response at one context along one word, drawing only the weights that these need where the map can.
+        """The response at one context along one word.
 
-        The weights have the law of those of `build`, but where the map has a cheap form they are not the same numbers:
-        use `build` to compare contexts.
+        The weights of a lazy map have the law of those of `build`, but are not the same numbers: see
+        `random_feature_response`. Use `build` to compare contexts.
         """
         context = as_context(X)
         n, d = context.shape
-        if self.one_word is None:
+        if not self.lazy:
             return respond(self.build(n, d, options, seed, context.dtype), context, word)
-        return self.one_word(context, word, self.resolve(n, d, options), seed)
+        chosen = self.resolve(n, d, options)
+        phi = chosen.activation or DEFAULT_ACTIVATION
+        return random_feature_response(context, word, chosen.depth, chosen.width, phi, seed)
 
 
 def map_named(name: str) -> NamedMap:
@@ -133,10 +132,6 @@ def map_named(name: str) -> NamedMap:
     return MAPS[name]
 
 
-def _size(value: int | None, name: str, default: int) -> int:
-    return default if value is None else check_size(value, name)
-
-
 def _require_features(options: MapOptions) -> None:
     """Refuse layers whose features alone, at a context and at one perturbation of it, do not fit."""
     layers, width = options.depth or 1, options.width or 0
@@ -144,22 +139,11 @@ def _require_features(options: MapOptions) -> None:
     memory.require(2 * 8 * layers * width, f"keeping {what}", "use a smaller width or depth")
 
 
-def _rf(n: int, d: int, options: MapOptions, seed: int, dtype: torch.dtype) -> FeatureMap:
-    return RandomFeatures(n, d, options.width, options.activation or DEFAULT_ACTIVATION, seed, dtype=dtype)
-
-
-def _rf_one_word(X: Tensor, word: int, options: MapOptions, seed: int) -> Response:
-    return random_feature_response(X, word, None, options.width, options.activation or DEFAULT_ACTIVATION, seed)
-
-
-def _drf(n: int, d: int, options: MapOptions, seed: int, dtype: torch.dtype) -> FeatureMap:
-    depth, phi = options.depth or DEFAULT_DEPTH, options.activation or DEFAULT_ACTIVATION
-    return DeepRandomFeatures(n, d, depth, options.width, phi, seed, dtype=dtype)
-
-
-def _drf_one_word(X: Tensor, word: int, options: MapOptions, seed: int) -> Response:
-    depth, phi = options.depth or DEFAULT_DEPTH, options.activation or DEFAULT_ACTIVATION
-    return random_feature_response(X, word, depth, options.width, phi, seed)
+def _random_features(n: int, d: int, options: MapOptions, seed: int, dtype: torch.dtype) -> FeatureMap:
+    phi = options.activation or DEFAULT_ACTIVATION
+    if options.depth is None:
+        return RandomFeatures(n, d, options.width, phi, seed, dtype=dtype)
+    return DeepRandomFeatures(n, d, options.depth, options.width, phi, seed, dtype=dtype)
 
 
 def _qkv(n: int, d: int, options: MapOptions, seed: int, dtype: torch.dtype) -> FeatureMap:
@@ -169,87 +153,58 @@ def _qkv(n: int, d: int, options: MapOptions, seed: int, dtype: torch.dtype) -> 
     return Attention(*drawn.to(dtype))
 
 
-def _raf(score: str) -> Builder:
+def _raf(name: str, score: str, description: str, formula: str, source: str) -> NamedMap:
     def build(n: int, d: int, options: MapOptions, seed: int, dtype: torch.dtype) -> FeatureMap:
         memory.require(2 * 8 * d * d, f"drawing a {d} x {d} weight", "use a smaller d")
         return RandomAttention(d, score, seed)
 
-    return build
+    weights = "W: d x d, N(0, 1/d)"
+    if formula.startswith("ratio"):
+        weights = f"rows are divided by their sums; {weights}"
+    return NamedMap(name, description, formula, weights, source, (), build)
 
 
 PAPER = "Bombari and Mondelli, Towards Understanding the Word Sensitivity of Attention Layers (2024)"
 
-_LAYER = ("width", "activation")
-_ONE_WEIGHT = "W: d x d, N(0, 1/d)"
-_RATIO = f"rows are divided by their sums; {_ONE_WEIGHT}"
 _SCORES = "X W X^T / sqrt(d)"
+_LIKE_RAF = "as equation (3)"
 
 _ALL = (
     NamedMap(
-        "rf",
-        "random features",
-        "phi(V flat(X))",
-        "V: k x nd, N(0, 1/(nd))",
-        "equation (1)",
-        _LAYER,
-        _rf,
-        _rf_one_word,
+        name="rf",
+        description="random features",
+        formula="phi(V flat(X))",
+        weights="V: k x nd, N(0, 1/(nd))",
+        source="equation (1)",
+        options=("width", "activation"),
+        builder=_random_features,
+        lazy=True,
     ),
     NamedMap(
-        "drf",
-        "deep random features",
-        "phi(V_L phi(... phi(V_1 flat(X))))",
-        "V_1: k x nd, N(0, beta/(nd)); V_l: k x k, N(0, beta/k); beta keeps the scale of the features",
-        "equations (6) and (7)",
-        ("depth", *_LAYER),
-        _drf,
-        _drf_one_word,
+        name="drf",
+        description="deep random features",
+        formula="phi(V_L phi(... phi(V_1 flat(X))))",
+        weights="V_1: k x nd, N(0, beta/(nd)); V_l: k x k, N(0, beta/k); beta keeps the scale of the features",
+        source="equations (6) and (7)",
+        options=("depth", "width", "activation"),
+        builder=_random_features,
+        lazy=True,
     ),
     NamedMap(
-        "qkv",
-        "attention with queries, keys, values",
-        "softmax(X Q^T K X^T / sqrt(k)) X V^T",
-        "Q, K, V: k x d, N(0, 1/d)",
-        "equation (2)",
-        ("width",),
-        _qkv,
+        name="qkv",
+        description="attention with queries, keys, values",
+        formula="softmax(X Q^T K X^T / sqrt(k)) X V^T",
+        weights="Q, K, V: k x d, N(0, 1/d)",
+        source="equation (2)",
+        options=("width",),
+        builder=_qkv,
     ),
-    NamedMap(
-        "raf",
-        "random attention features",
-        f"softmax({_SCORES}) X",
-        _ONE_WEIGHT,
-        "equation (3)",
-        (),
-        _raf("softmax"),
+    _raf("raf", "softmax", "random attention features", f"softmax({_SCORES}) X", "equation (3)"),
+    _raf("relu-raf", "relu", "raf with ReLU for the softmax", f"ratio(max(0, {_SCORES})) X", "section 5"),
+    _raf(
+        "sigmoid-raf", "sigmoid", "raf with sigmoid for the softmax", f"ratio(sigmoid({_SCORES})) X", "as equation (3)"
     ),
-    NamedMap(
-        "relu-raf",
-        "raf with ReLU for the softmax",
-        f"ratio(max(0, {_SCORES})) X",
-        _RATIO,
-        "section 5",
-        (),
-        _raf("relu"),
-    ),
-    NamedMap(
-        "sigmoid-raf",
-        "raf with sigmoid for the softmax",
-        f"ratio(sigmoid({_SCORES})) X",
-        _RATIO,
-        "as equation (3)",
-        (),
-        _raf("sigmoid"),
-    ),
-    NamedMap(
-        "linear-raf",
-        "raf without the softmax",
-        f"({_SCORES}) X",
-        _ONE_WEIGHT,
-        "as equation (3)",
-        (),
-        _raf("linear"),
-    ),
+    _raf("linear-raf", "linear", "raf without the softmax", f"({_SCORES}) X", _LIKE_RAF),
 )
 
 MAPS: Mapping[str, NamedMap] = MappingProxyType({entry.name: entry for entry in _ALL})
