@@ -278,7 +278,7 @@ def _refusal(named: Path | str, model: str | None = None, kind: type[Exception] 
         ({"d": 385}, "d must be at most 384, the encoder's embedding dimension, got 385"),
         ({"seed": -1}, "seed must be"),
         ({"seed": None}, "seed must be"),
-        ({"dtype": torch.float16}, "dtype must be torch.float32 or torch.float64, got torch.float16"),
+        ({"dtype": torch.float16}, "dtype must be float32 or float64, got torch.float16"),
         ({"model": 3}, "model must be None or a string, got 3"),
         ({"model": "./none"}, r"none must be a folder with config.json, .*, got nothing there: check it"),
         ({"model": __file__}, r"test_encoder.py must be a folder with config.json, .*, got a file: check it"),

@@ -243,9 +243,12 @@ _DYNAMIC = {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0, "origina
         (lambda: small.make("llama", rope_parameters=_DYNAMIC), "got the rope_type 'dynamic'"),
         (
             lambda: _adapted("llama", "model.layers.1.self_attn.q_proj"),
-            "the query projection must be a plain Linear layer, got Adapted",
+            "self_attn.q_proj must be a plain linear layer, got Adapted: merge adapters",
         ),
-        (lambda: _adapted("gpt2", "transformer.h.1.attn.c_attn"), "c_attn must be a Conv1D of GPT-2, got Adapted"),
+        (
+            lambda: _adapted("gpt2", "transformer.h.1.attn.c_attn"),
+            "attn.c_attn must be a plain linear layer, got Ada",
+        ),
     ],
 )
 def test_attention_that_is_not_known_is_refused_though_the_model_can_be_run(

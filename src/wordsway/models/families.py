@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ from wordsway.maps import Rotary
 if TYPE_CHECKING:
     from wordsway.models.model import Model
 
-Arguments = dict[str, Any]
 HALF = "EncoderModel"  # suffix of classes that are the encoder of an encoder-decoder, such as T5EncoderModel
 _NO_LIMIT = 2**20
 _ROUNDING = 1e-4  # relative difference between two passes of a float32 network that rounding explains
@@ -31,33 +30,109 @@ _HOOKS = "_output_capturing_hooks_installed"  # where transformers notes its hoo
 
 @dataclass(frozen=True)
 class Family:
-    """Where models of one type keep what is measured. A body is the model without its head.
+    """Where models of one type keep what is measured, as paths in a body (the model without its head) or in a layer.
 
     Attributes
     ----------
-    blocks
-        The layers of a body, a ModuleList.
+    layers
+        The list of layers in a body.
     projections
-        The arguments of `Attention` for one layer of a body.
-    norm
-        The norm whose output the attention of a layer reads: its own, or the last one before it.
+        The linear layers for queries, keys, values and the output in a layer; GPT-2 has one for the first three.
+    own_norm
+        The norm of a layer: before its attention where there is a `last` norm, otherwise at its end.
     last
-        The norm after all layers, for models whose layers start with a norm of their own; else None.
-    embeddings
-        The module that makes the rows which the first layer reads, if that is more than adding positions; else None.
-    causal
-        Whether words attend only to what comes before them.
-    window
-        Number of words that a layer attends to, itself included; None is all.
+        The norm in a body after all layers; None where layers end with a norm, as the embeddings before them then do.
+    decoder
+        Whether all models of the type are decoders; otherwise the configuration decides.
     """
 
-    blocks: Callable[[Any], nn.ModuleList]
-    projections: Callable[[Any, int], Arguments]
-    norm: Callable[[Any, int], Any]
-    last: Callable[[Any], Any] | None = None
-    embeddings: Callable[[Any], Any] | None = None
-    causal: Callable[[Any], bool] = lambda config: True
-    window: Callable[[Any, int], int | None] = lambda config, index: None
+    layers: str
+    projections: tuple[str, ...]
+    own_norm: str
+    last: str | None = None
+    decoder: bool = False
+
+    def blocks(self, body: Any) -> Any:
+        """Return the layers of a body, a ModuleList."""
+        return body.get_submodule(self.layers)
+
+    def norm(self, body: Any, index: int) -> Any:
+        """Return the norm whose output the attention of a layer reads: its own, or the last one before it."""
+        if self.last is None:
+            return self.blocks(body)[index - 1].get_submodule(self.own_norm) if index else body.embeddings.LayerNorm
+        return self.blocks(body)[index].get_submodule(self.own_norm)
+
+    def causal(self, config: Any) -> bool:
+        """Whether words attend only to what comes before them."""
+        return self.decoder or bool(getattr(config, "is_decoder", False))
+
+    def attention(self, body: Any, index: int) -> dict[str, Any]:
+        """Return the arguments of `Attention` for one layer of a body."""
+        config, block = body.config, self.blocks(body)[index]
+        linear = [_linear(block, path) for path in self.projections]
+        if len(linear) == 2:  # GPT-2: one matrix for queries, keys and values
+            (weight, bias), output = linear
+            linear = [*zip(weight.chunk(3), bias.chunk(3), strict=True), output]
+        arguments: dict[str, Any] = {"heads": config.num_attention_heads}
+        arguments["key_heads"] = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        for name, (weight, bias) in zip(("query", "key", "value", "output"), linear, strict=True):
+            arguments |= {name: weight, f"{name}_bias": bias}
+        scale = _score_scale(config, index)
+        if scale != 1.0:
+            arguments |= {name: scale * arguments[name] for name in ("query", "query_bias")}
+        if hasattr(body, "rotary_emb"):
+            arguments["rotary"] = Rotary(body.rotary_emb.inv_freq, scale=body.rotary_emb.attention_scaling)
+        return arguments
+
+
+def _linear(block: Any, path: str) -> tuple[Tensor, Any]:
+    """Return the weight (out, in) and the bias of a linear layer."""
+    module = block.get_submodule(path)
+    if type(module).__name__ == "Conv1D":  # GPT-2 keeps its matrices transposed
+        return module.weight.detach().mT, module.bias.detach()
+    if type(module) is not nn.Linear:
+        raise InputError(
+            f"{path} must be a plain linear layer, got {type(module).__name__}: "
+            "merge adapters into the model first, and load it without quantisation"
+        )
+    return module.weight, module.bias
+
+
+def _score_scale(config: Any, index: int) -> float:
+    """Return what scores are multiplied by besides 1 / sqrt(dimension of a head): options of GPT-2 only."""
+    scale = 1.0 if getattr(config, "scale_attn_weights", True) else math.sqrt(config.n_embd // config.n_head)
+    return scale / (index + 1) if getattr(config, "scale_attn_by_inverse_layer_idx", False) else scale
+
+
+def window(config: Any, index: int) -> int | None:
+    """Return the number of words that a layer attends to, itself included; None is all of them.
+
+    Mistral has one window for all layers; Qwen2 lists the layers that have it.
+    """
+    size = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None)
+    return None if size is None or (kinds and kinds[index] != "sliding_attention") else int(size)
+
+
+_ATTENTION = ("self.query", "self.key", "self.value", "output.dense")
+_BERT = Family("encoder.layer", tuple(f"attention.{name}" for name in _ATTENTION), "output.LayerNorm")
+_LINEAR = tuple(f"attention.{name}_lin" for name in ("q", "k", "v", "out"))
+_DISTILBERT = Family("transformer.layer", _LINEAR, "output_layer_norm")
+_GPT2 = Family("h", ("attn.c_attn", "attn.c_proj"), "ln_1", last="ln_f", decoder=True)
+_SHARED = tuple(f"self_attn.{name}_proj" for name in ("q", "k", "v", "o"))
+_LLAMA = Family("layers", _SHARED, "input_layernorm", last="norm", decoder=True)
+
+FAMILIES = {
+    "bert": _BERT,
+    "roberta": _BERT,
+    "xlm-roberta": _BERT,
+    "camembert": _BERT,
+    "distilbert": _DISTILBERT,
+    "gpt2": _GPT2,
+    "llama": _LLAMA,
+    "mistral": _LLAMA,
+    "qwen2": _LLAMA,
+}
 
 
 def family_of(config: Any) -> Family:
@@ -102,124 +177,6 @@ def check_one_stack(config: Mapping[str, Any]) -> None:
 
 def _unknown(got: str, remedy: str) -> InputError:
     return InputError(f"the model's attention must be a softmax of scaled products, got {got}: {remedy}")
-
-
-def _projections(**modules: Any) -> Arguments:
-    """Return weights and biases of linear layers, as arguments of `Attention`."""
-    arguments: Arguments = {}
-    for name, module in modules.items():
-        if type(module) is not nn.Linear:
-            raise InputError(
-                f"the {name} projection must be a plain Linear layer, got {type(module).__name__}: "
-                "merge adapters into the model first, and load it without quantisation"
-            )
-        arguments |= {name: module.weight, f"{name}_bias": module.bias}
-    return arguments
-
-
-# BERT and DistilBERT: norms come last, so a layer reads what the one below has normalized
-
-
-def _bert_attention(body: Any, index: int) -> Arguments:
-    part = body.encoder.layer[index].attention
-    linear = _projections(query=part.self.query, key=part.self.key, value=part.self.value, output=part.output.dense)
-    return {**linear, "heads": body.config.num_attention_heads}
-
-
-def _distilbert_attention(body: Any, index: int) -> Arguments:
-    part = body.transformer.layer[index].attention
-    linear = _projections(query=part.q_lin, key=part.k_lin, value=part.v_lin, output=part.out_lin)
-    return {**linear, "heads": body.config.num_attention_heads}
-
-
-_BERT = Family(
-    blocks=lambda body: body.encoder.layer,
-    projections=_bert_attention,
-    norm=lambda body, index: body.encoder.layer[index - 1].output.LayerNorm if index else body.embeddings.LayerNorm,
-    embeddings=lambda body: body.embeddings,
-    causal=lambda config: bool(config.is_decoder),
-)
-_DISTILBERT = Family(
-    blocks=lambda body: body.transformer.layer,
-    projections=_distilbert_attention,
-    norm=lambda body, index: (
-        body.transformer.layer[index - 1].output_layer_norm if index else body.embeddings.LayerNorm
-    ),
-    embeddings=lambda body: body.embeddings,
-    causal=lambda config: False,
-)
-
-
-# GPT-2: one matrix (in x out) for queries, keys and values; its ways to scale scores go into the queries
-
-
-def _gpt2_attention(body: Any, index: int) -> Arguments:
-    part, config = body.h[index].attn, body.config
-    weight, bias = _transposed("c_attn", part.c_attn)
-    output, output_bias = _transposed("c_proj", part.c_proj)
-    query, key, value = weight.chunk(3)
-    query_bias, key_bias, value_bias = bias.chunk(3)
-    scale = 1.0 if config.scale_attn_weights else math.sqrt(config.hidden_size // config.num_attention_heads)
-    if config.scale_attn_by_inverse_layer_idx:
-        scale /= index + 1
-    if scale != 1.0:
-        query, query_bias = scale * query, scale * query_bias
-    weights = {"query": query, "key": key, "value": value, "output": output}
-    biases = {"query_bias": query_bias, "key_bias": key_bias, "value_bias": value_bias, "output_bias": output_bias}
-    return {**weights, **biases, "heads": config.num_attention_heads}
-
-
-def _transposed(name: str, module: Any) -> tuple[Tensor, Tensor]:
-    if type(module).__name__ != "Conv1D":
-        raise InputError(f"{name} must be a Conv1D of GPT-2, got {type(module).__name__}: merge adapters first")
-    return module.weight.detach().mT, module.bias.detach()
-
-
-_GPT2 = Family(
-    blocks=lambda body: body.h,
-    projections=_gpt2_attention,
-    norm=lambda body, index: body.h[index].ln_1,
-    last=lambda body: body.ln_f,
-)
-
-
-# Llama, Mistral and Qwen2: rotary positions, heads that share keys and values
-
-
-def _llama_attention(body: Any, index: int) -> Arguments:
-    part, config = body.layers[index].self_attn, body.config
-    linear = _projections(query=part.q_proj, key=part.k_proj, value=part.v_proj, output=part.o_proj)
-    rotary = Rotary(body.rotary_emb.inv_freq, scale=body.rotary_emb.attention_scaling)
-    heads = {"heads": config.num_attention_heads, "key_heads": config.num_key_value_heads}
-    return {**linear, **heads, "rotary": rotary}
-
-
-def _window(config: Any, index: int) -> int | None:
-    """Mistral has one window for all layers; Qwen2 lists the layers that have it."""
-    size = getattr(config, "sliding_window", None)
-    kinds = getattr(config, "layer_types", None)
-    return None if size is None or (kinds and kinds[index] != "sliding_attention") else int(size)
-
-
-_LLAMA = Family(
-    blocks=lambda body: body.layers,
-    projections=_llama_attention,
-    norm=lambda body, index: body.layers[index].input_layernorm,
-    last=lambda body: body.norm,
-    window=_window,
-)
-
-FAMILIES = {
-    "bert": _BERT,
-    "roberta": _BERT,
-    "xlm-roberta": _BERT,
-    "camembert": _BERT,
-    "distilbert": _DISTILBERT,
-    "gpt2": _GPT2,
-    "llama": _LLAMA,
-    "mistral": _LLAMA,
-    "qwen2": _LLAMA,
-}
 
 
 # Networks of any family: found out by looking at them and by running them
@@ -289,7 +246,7 @@ def lower_layers(body: Any, family: Family, count: int, last: nn.Module) -> Any:
     blocks = family.blocks(body)
     instead: list[tuple[Any, Any]] = [(blocks, nn.ModuleList(list(blocks)[:count]))]
     if family.last is not None:
-        instead.append((family.last(body), last))
+        instead.append((body.get_submodule(family.last), last))
     return skeleton(body, instead)
 
 

@@ -383,8 +383,8 @@ class _Stack:
         """What each layer reads and the last one returns, (n, d) each; by default for the text itself."""
         instead = []
         words: dict[str, Any] = {"input_ids": self.ids}
-        if rows is not None and self.family.embeddings is not None:
-            instead = [(self.family.embeddings(self.body), _Given(rows))]
+        if rows is not None and self.family.last is None:
+            instead = [(self.body.embeddings, _Given(rows))]
         elif rows is not None:  # they differ from embeddings by what is added to those
             words = {"inputs_embeds": self.body.get_input_embeddings()(self.ids) + (rows - self.rows)}
         body = skeleton(self.body, instead)  # hooks that return hidden states are removed with it

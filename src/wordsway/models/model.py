@@ -24,6 +24,7 @@ from wordsway.models.families import (
     known_family,
     lower_layers,
     positions_of,
+    window,
 )
 from wordsway.models.layers import attention_scores, head_sensitivities, layer_changes, layer_profile
 from wordsway.models.profile import profile
@@ -175,18 +176,18 @@ class Model:
         the model can read more.
         """
         layer = self._layer(index)
-        window = self.window(layer)
-        if window is not None and window < self.positions:
+        size = self.window(layer)
+        if size is not None and size < self.positions:
             _LOG.warning(
                 "layer %d of %s sees a window of %d words: its attention is the layer's for n <= %d only",
-                *(layer, self.name, window, window),
+                *(layer, self.name, size, size),
             )
-        arguments = self._kind.projections(self._body, layer)
+        arguments = self._kind.attention(self._body, layer)
         return Attention(**arguments, causal=self.causal if causal is None else causal)
 
     def window(self, index: SupportsIndex) -> int | None:
         """Return how many words a layer sees at most, itself included; None is all of them."""
-        return self._kind.window(self.network.config, self._layer(index))
+        return window(self.network.config, self._layer(index))
 
     def layer_inputs(self, tokens: Any, index: SupportsIndex) -> Tensor:
         """Return what the attention of a layer reads: (B, n) token numbers -> (B, n, d), in the model's dtype.
