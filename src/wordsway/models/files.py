@@ -21,23 +21,12 @@ _PICKLE = "pytorch_model.bin"
 
 @dataclass(frozen=True)
 class ModelFile:
-    """One file of a model in its present state; what is read from it may be cached by this record.
-
-    Attributes
-    ----------
-    path : Path
-    stamp : tuple of int
-        Time of the last change, size and inode: another file at the same path is another record.
-    remedy : str
-        What to do if it is damaged.
-    published : OfflineFile, optional
-        The published file that it must be, for offline models.
-    """
+    """One file of a model in its present state; what is read from it may be cached by this record."""
 
     path: Path
-    stamp: tuple[int, int, int]
-    remedy: str
-    published: OfflineFile | None = None
+    stamp: tuple[int, int, int]  # time of the last change, size and inode: a new file at the same path differs
+    remedy: str  # what to do if it is damaged
+    published: OfflineFile | None = None  # the published file that it must be, for offline models
 
 
 def is_offline(model: str | None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wordsway.data import offline
@@ -15,63 +16,41 @@ _YES = ("1", "ON", "YES", "TRUE")  # what huggingface_hub takes for set
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A model that can be named.
+    """A model that can be named."""
 
-    Attributes
-    ----------
-    name : str or None
-        None for all models that are not listed by name.
-    about : str
-    kinds : tuple of str
-        Model types whose layers are known.
-    installed : bool
-    install : str or None
-        The command that makes it work here; None where it does.
-    hub_offline : bool
-        Whether HF_HUB_OFFLINE is set.
-    """
-
-    name: str | None
+    name: str | None  # None for all models that are not listed by name
     about: str
-    kinds: tuple[str, ...]
+    kinds: tuple[str, ...]  # model types whose layers are known
     installed: bool
-    install: str | None
-    hub_offline: bool
+    install: str | None  # the command that makes it work here; None where it does
+    hub_offline: bool  # whether HF_HUB_OFFLINE is set
 
 
 def known_models() -> list[KnownModel]:
     """Return the offline models, and last an entry for all others. Nothing is loaded: files are only looked for."""
-    known: tuple[tuple[str, str, str, offline.OfflineFile, tuple[str, ...]], ...] = (
-        ("minilm", "all-MiniLM-L6-v2, an encoder of sentences: 6 layers, d = 384", "bert", offline.WEIGHTS, ()),
-        (
-            "smollm2",
-            "SmolLM2-135M-Instruct, a decoder for chats: 30 layers, d = 576",
-            "llama",
-            offline.DECODER,
-            ("gguf", "accelerate"),
-        ),
-        ("gpt2-random", "a GPT-2 with random weights: 12 layers, d = 768", "gpt2", offline.TOKENIZER, ()),
-    )
-    hub = os.environ.get("HF_HUB_OFFLINE", "").upper() in _YES
-    entries = []
-    for name, about, kind, file, more in known:
-        command = _missing(file, ("transformers", *more))
-        entries.append(KnownModel(name, about, (kind,), command is None, command, hub))
-    about = "any other: a name on the hub, a folder that transformers saved, or a GGUF file"
-    command = _lacking(("transformers", "huggingface_hub"))
-    return [*entries, KnownModel(None, about, tuple(FAMILIES), command is None, command, hub)]
+    encoder = "all-MiniLM-L6-v2, an encoder of sentences: 6 layers, d = 384"
+    decoder = "SmolLM2-135M-Instruct, a decoder for chats: 30 layers, d = 576"
+    random = "a GPT-2 with random weights: 12 layers, d = 768"
+    other = "any other: a name on the hub, a folder that transformers saved, or a GGUF file"
+    return [
+        _entry("minilm", encoder, ["bert"], offline.WEIGHTS),
+        _entry("smollm2", decoder, ["llama"], offline.DECODER, "gguf", "accelerate"),
+        _entry("gpt2-random", random, ["gpt2"], offline.TOKENIZER),
+        _entry(None, other, FAMILIES, None, "huggingface_hub"),
+    ]
 
 
-def _missing(file: offline.OfflineFile, packages: tuple[str, ...]) -> str | None:
-    """Return the command that installs what a model lacks, or None."""
-    try:
-        offline.locate(file)
-    except MissingExtra:
-        return file.install
-    except InputError:
-        return file.remedy
-    return _lacking(packages)
-
-
-def _lacking(packages: tuple[str, ...]) -> str | None:
-    return None if all(importlib.util.find_spec(name) for name in packages) else install("models")
+def _entry(
+    name: str | None, about: str, kinds: Iterable[str], file: offline.OfflineFile | None, *packages: str
+) -> KnownModel:
+    complete = all(importlib.util.find_spec(package) for package in ("transformers", *packages))
+    command = None if complete else install("models")
+    if file is not None:
+        try:
+            offline.locate(file)
+        except MissingExtra:
+            command = file.install
+        except InputError:
+            command = file.remedy
+    hub_offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in _YES
+    return KnownModel(name, about, tuple(kinds), command is None, command, hub_offline)

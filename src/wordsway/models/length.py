@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -145,16 +145,15 @@ def check_lengths(model: Model, lengths: Sequence[int], sentence: str) -> tuple[
 
 def map_curves(lengths: Sequence[int], d: int, texts: int = TEXTS, seed: int = 0) -> Iterator[LengthCurve]:
     """The same for random features and random attention, at Gaussian contexts of the same sizes."""
+    sizes = tuple(sorted(set(lengths)))
+
+    def value(name: str, n: int, seed: int) -> float:
+        response = map_named(name).respond(gaussian_context(n, d, seed), 0, MapOptions(), seed)
+        return response_sensitivity(response, 0, ceiling=None, seed=seed).value
+
     for name in MAPS:
-        named = map_named(name)
-        values = []
-        for n in sorted(set(lengths)):
-            row = []
-            for number in range(seed, seed + texts):
-                response = named.respond(gaussian_context(n, d, number), 0, MapOptions(), number)
-                row.append(response_sensitivity(response, 0, ceiling=None, seed=number).value)
-            values.append(tuple(row))
-        yield LengthCurve(name, tuple(sorted(set(lengths))), tuple(values))
+        rows = (tuple(value(name, n, number) for number in range(seed, seed + texts)) for n in sizes)
+        yield LengthCurve(name, sizes, tuple(rows))
 
 
 def _opening(text: Text) -> int:
@@ -168,12 +167,6 @@ def _grown(text: Text, word: Word, around: list[int], n: int) -> tuple[Text, Wor
     closing = text.scored[-1].tokens[-1] + 1
     extra = n - len(text.ids)
     before = extra // 2
-    ids = [
-        *text.ids[:opening],
-        *around[:before],
-        *text.ids[opening:closing],
-        *around[before:extra],
-        *text.ids[closing:],
-    ]
-    moved = Word(word.position, word.text, word.start, word.end, tuple(place + before for place in word.tokens))
-    return Text(text.text, tuple(ids), (moved,)), moved
+    sentence = (*around[:before], *text.ids[opening:closing], *around[before:extra])
+    moved = replace(word, tokens=tuple(place + before for place in word.tokens))
+    return Text(text.text, (*text.ids[:opening], *sentence, *text.ids[closing:]), (moved,)), moved

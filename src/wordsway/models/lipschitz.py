@@ -13,7 +13,6 @@ from wordsway.records import Record
 from wordsway.smoothness import LocalLipschitz, adversarial_context, lipschitz_bounds, local_lipschitz
 
 if TYPE_CHECKING:
-    from wordsway.maps import Attention
     from wordsway.models.model import Model
 
 LENGTHS = (16, 32, 64, 128)
@@ -107,41 +106,27 @@ def layer_lipschitz(
     if sizes[-1] > loaded.positions and not adversarial:
         limit = f"{loaded.positions}, the words {loaded.name} can read"
         raise InputError(f"lengths must be at most {limit}, got {sizes[-1]}")
-    points = ((layer, n) for layer in chosen for n in sizes)
     masked = causal or loaded.causal
-    return (
-        record
-        for layer, n in points
-        for record in _measure(loaded, layer, n, masked, adversarial, steps, products, seeds)
-    )
 
+    def measure(layer: int, n: int) -> Iterator[LayerLipschitz]:
+        attention, radius = loaded.attention(layer, causal=masked), loaded.radius(layer)
+        bounds = lipschitz_bounds(attention, n, radius)
+        steep = None  # the constant at an adversarial context, a witness for the lower bound
+        try:
+            if n > 1:
+                found = adversarial_context(attention, n, radius, steps=steps, seed=seeds[0], products=products)
+                steep = found.lipschitz
+        except NumericalError:  # no head has a real eigenvalue
+            if adversarial:
+                raise
+        known = (bounds.lower, None if steep is None else steep.value)
+        lower = max((value for value in known if value is not None), default=None)
+        for seed in seeds:
+            if adversarial and steep is not None:
+                local, data = steep, "adversarial"
+            else:
+                context = loaded.layer_inputs(loaded.review_tokens(1, n, seed), layer)[0].double()
+                local, data = local_lipschitz(attention, context, products=products, seed=seed), "imdb"
+            yield LayerLipschitz(loaded.name, layer, n, local, bounds.upper, lower, radius, masked, data, seed)
 
-def _measure(
-    model: Model, layer: int, n: int, causal: bool, adversarial: bool, steps: int, products: int, seeds: Sequence[int]
-) -> Iterator[LayerLipschitz]:
-    attention, radius = model.attention(layer, causal=causal), model.radius(layer)
-    bounds = lipschitz_bounds(attention, n, radius)
-    steep = _steepest(attention, n, radius, steps, products, seeds[0], adversarial)
-    known = (bounds.lower, None if steep is None else steep.value)
-    lower = max((value for value in known if value is not None), default=None)
-    for seed in seeds:
-        if adversarial and steep is not None:
-            local, data = steep, "adversarial"
-        else:
-            context = model.layer_inputs(model.review_tokens(1, n, seed), layer)[0].double()
-            local, data = local_lipschitz(attention, context, products=products, seed=seed), "imdb"
-        yield LayerLipschitz(model.name, layer, n, local, bounds.upper, lower, radius, causal, data, seed)
-
-
-def _steepest(
-    attention: Attention, n: int, radius: float, steps: int, products: int, seed: int, needed: bool
-) -> LocalLipschitz | None:
-    """Return the constant at an adversarial context, a witness for the lower bound; None where there is none."""
-    if n < 2:
-        return None
-    try:
-        return adversarial_context(attention, n, radius, steps=steps, seed=seed, products=products).lipschitz
-    except NumericalError:  # no head has a real eigenvalue
-        if needed:
-            raise
-        return None
+    return (record for layer in chosen for n in sizes for record in measure(layer, n))

@@ -247,8 +247,9 @@ class Model:
         return numbers.to(next(self._body.parameters()).device, torch.int64)
 
 
-def describe(name: str, network: Any, tokenizer: Tokenizer | None = None) -> Model:
-    """Return the `Model` of a network that is ours: it is kept as it is."""
+def describe(name: str, network: Any) -> Model:
+    """Return the `Model` of a network that no one else uses: it is kept, in evaluation mode and without gradients."""
+    network.eval().requires_grad_(False)
     config, body = network.config, network.base_model
     family = known_family(config)
     try:
@@ -269,7 +270,6 @@ def describe(name: str, network: Any, tokenizer: Tokenizer | None = None) -> Mod
         positions=positions_of(body),
         vocabulary=int(table.num_embeddings),
         network=network,
-        tokenizer=tokenizer,
     )
     if family is None:
         check_embeddings(model)

@@ -3,11 +3,8 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from torch import Tensor
-
-Vector = NDArray[np.float64]
 
 
 def norm_radius(weight: Tensor, bias: Tensor | None = None) -> float:
@@ -41,22 +38,15 @@ def norm_radius(weight: Tensor, bias: Tensor | None = None) -> float:
     c = np.abs(a * b)
     some = c * c > 0
     gaps, c = (top - a * a)[some], c[some]
-    excess = _excess(gaps, c, math.sqrt(len(a)))  # t - top
-    return math.sqrt((top + excess) * len(a) + float(b @ b) + float((c * c / (gaps + excess)).sum()))
-
-
-def _excess(gaps: Vector, c: Vector, root: float) -> float:
-    """Return the s >= 0 with |c / (gaps + s)| = root, or 0 if the left side is smaller already at s = 0."""
-    if not len(c):
-        return 0.0
-    low = float(np.linalg.norm(c[gaps == 0])) / root  # the largest coordinates alone reach root here
-    high = float(np.linalg.norm(c)) / root  # and without gaps all of them would
+    root = math.sqrt(len(a))
 
     def secular(s: float) -> float:
-        return root * float(1.0 / np.linalg.norm(c / (gaps + s))) - 1.0  # nearly linear in s
+        """Zero where |c / (gaps + s)| = root, and nearly linear."""
+        return root * float(1.0 / np.linalg.norm(c / (gaps + s))) - 1.0
 
-    if secular(low) >= 0.0:  # the hard case, with low = 0
-        return low
-    if secular(high) <= 0.0:
-        return high
-    return float(brentq(secular, low, high, xtol=1e-300, rtol=1e-14, maxiter=500))
+    excess = float(np.linalg.norm(c[gaps == 0])) / root  # t - top, if the largest coordinates alone reach the sphere
+    if len(c) and secular(excess) < 0.0:  # otherwise this is the hard case, with excess 0
+        most = float(np.linalg.norm(c)) / root  # as if there were no gaps
+        found = secular(most) > 0.0
+        excess = float(brentq(secular, excess, most, xtol=1e-300, rtol=1e-14, maxiter=500)) if found else most
+    return math.sqrt((top + excess) * len(a) + float(b @ b) + float((c * c / (gaps + excess)).sum()))

@@ -169,30 +169,28 @@ def swaps(
     with ResourceUsage() as usage:
         place = _Place(model, read, replaced, on)
         vocabulary = _Vocabulary(model.texts, read, replaced, whole, casing)
-        everything = exhaustive or compare
-        allowed = vocabulary.surviving(vocabulary.likely) if everything else None
+        candidates = vocabulary.likely
         search = _Search(place, vocabulary)
         if not exhaustive:
             search.ranked(limit or place.affordable(), seed, progress)
         ranked = max(search.values.values(), default=None)
-        if allowed is not None:
-            search.exhaust(allowed, progress)
-        best = max(search.values.values(), default=None)
-        if best is None:
+        if exhaustive or compare:
+            candidates = vocabulary.surviving(candidates)
+            search.exhaust(candidates, progress)
+        order = sorted(search.values, key=lambda token: -search.values[token])
+        if not order:
             raise InputError(
                 f"some word of the vocabulary must fit in place of {replaced.text!r}, got none: allow any form or case"
             )
-        chosen = sorted(search.values, key=lambda token: -search.values[token])[:wanted]
-        divergences = place.divergences(chosen)
-    best_swaps = tuple(
-        Swap(token, vocabulary.surface(token), search.values[token], divergence, vocabulary.written(token))
-        for token, divergence in zip(chosen, divergences, strict=True)
+        divergences = place.divergences(order[:wanted])
+    best = tuple(
+        Swap(token, vocabulary.surfaces[token], search.values[token], divergence, vocabulary.written(token))
+        for token, divergence in zip(order, divergences, strict=False)
     )
-    shortfall = 1 - ranked / best if compare and ranked is not None and best else None
-    cost = usage.computed_in(place.response.hints.dtype, place.response.hints.device, len(search.values))
-    count = len(vocabulary.likely) if allowed is None else len(allowed)
+    shortfall = 1 - ranked / best[0].value if compare and ranked is not None and best[0].value else None
+    cost = usage.computed_in(place.response.hints.dtype, place.response.hints.device, len(order))
     name = place.response.phi.output.name
-    return Swaps(model.name, read, replaced, name, best_swaps, count, len(search.values), shortfall, cost)
+    return Swaps(model.name, read, replaced, name, best, len(candidates), len(order), shortfall, cost)
 
 
 class _Place:
@@ -245,28 +243,25 @@ class _Vocabulary:
         names = {number: name for name, number in self.tokenizer.get_vocab().items() if number < tokenizer.vocabulary}
         own = set(text.ids[first:last]) if last - first == 1 else set()
         numbers = [number for number in sorted(names) if number not in special and number not in own]
-        surfaces = [one.strip() for one in self._decoded(numbers)]
+        decoded = self.tokenizer.decode_batch([[number] for number in numbers], skip_special_tokens=False)
+        surfaces = [one.strip() for one in decoded]
         shape = _casing(word.text)
         if casing and shape != "lower" and self._is_blind_to_casing():  # its entries are small: they get capitals
             surfaces = [_CASES[shape](one) for one in surfaces]
             shape = "lower" if shape == "mixed" else shape
-        self._surfaces = dict(zip(numbers, surfaces, strict=True))
+        self.surfaces = dict(zip(numbers, surfaces, strict=True))  # how each token is written
         self.likely = [
             number
-            for number, surface in self._surfaces.items()
+            for number, surface in self.surfaces.items()
             if surface
             and surface != word.text
             and (not whole or all(part.isalpha() for part in _JOINTS.split(surface)))
             and (not casing or _casing(surface) == shape)
         ]
 
-    def surface(self, token: int) -> str:
-        """How a token is written."""
-        return self._surfaces[token]
-
     def written(self, token: int) -> str:
         """The text with the token in place of the word."""
-        return self.text.text[: self.word.start] + self.surface(token) + self.text.text[self.word.end :]
+        return self._with(self.surfaces[token])
 
     def surviving(self, tokens: Sequence[int]) -> list[int]:
         """Those that the tokenizer reads again from the text that they are written into."""
@@ -279,9 +274,11 @@ class _Vocabulary:
 
     def _is_blind_to_casing(self) -> bool:
         """Whether the tokenizer reads the same where the word is written small."""
-        word = self.word
-        small = self.text.text[: word.start] + word.text.lower() + self.text.text[word.end :]
-        return self._read([small], [list(self.text.ids[word.tokens[0] : word.tokens[-1] + 1])])[0]
+        own = self.text.ids[self.word.tokens[0] : self.word.tokens[-1] + 1]
+        return self._read([self._with(self.word.text.lower())], [list(own)])[0]
+
+    def _with(self, surface: str) -> str:
+        return self.text.text[: self.word.start] + surface + self.text.text[self.word.end :]
 
     def _read(self, texts: list[str], inside: list[list[int]]) -> list[bool]:
         """Whether each text has these tokens in the place of the word, and else those of the text as it is."""
@@ -289,10 +286,6 @@ class _Vocabulary:
         expected = [[*self.before, *tokens, *self.after] for tokens in inside]
         ends = [len(ids) if self.text.cut else None for ids in expected]
         return [one.ids[:end] == ids for one, ids, end in zip(encodings, expected, ends, strict=True)]
-
-    def _decoded(self, numbers: list[int]) -> list[str]:
-        words: list[str] = self.tokenizer.decode_batch([[number] for number in numbers], skip_special_tokens=False)
-        return words
 
 
 class _Search:
@@ -308,7 +301,7 @@ class _Search:
 
         Cost: `limit` passes of the model, and O(V limit e) for a vocabulary of V embeddings of e entries.
         """
-        likely = torch.tensor(self.vocabulary.likely, dtype=torch.long)
+        likely = torch.tensor(self.vocabulary.likely, dtype=torch.long)  # candidates are places in this list
         if not len(likely):
             return
         rows = wide(self.place.table[likely]).cpu()  # what is ranked stays there, wherever the model is
@@ -387,11 +380,12 @@ class _Surrogate:
         return predictions
 
 
-def _title(word: str) -> str:
-    return word[:1].upper() + word[1:]
-
-
-_CASES: dict[str, Callable[[str], str]] = {"lower": str, "title": _title, "upper": str.upper, "mixed": str}
+_CASES: dict[str, Callable[[str], str]] = {
+    "lower": str,
+    "title": lambda word: word[:1].upper() + word[1:],
+    "upper": str.upper,
+    "mixed": str,
+}
 
 
 def _casing(word: str) -> str:

@@ -69,10 +69,13 @@ def load(model: Any, tokenizer: Any = None) -> Model:
     smollm2). HF_HUB_OFFLINE and the other settings of the hub are respected.
     """
     loaded = _by_name(model) if isinstance(model, str) else _from_network(model)
-    if tokenizer is None:
-        return loaded
-    own = from_object(tokenizer, loaded.vocabulary, loaded.positions)
-    return dataclasses.replace(loaded, tokenizer=own)
+    return loaded if tokenizer is None else _with_tokenizer(loaded, tokenizer)
+
+
+def _with_tokenizer(model: Model, tokenizer: Any) -> Model:
+    """Return a model that reads texts with a tokenizer.json, or a tokenizer of transformers or tokenizers."""
+    make = from_file if isinstance(tokenizer, ModelFile) else from_object
+    return dataclasses.replace(model, tokenizer=make(tokenizer, model.vocabulary, model.positions))
 
 
 def _by_name(name: str) -> Model:
@@ -105,11 +108,10 @@ def _offline(name: str, weights: ModelFile) -> Model:
 @lru_cache(maxsize=1)
 def _random_gpt2(tokenizer: ModelFile) -> Model:
     transformers = _transformers()
-    config = transformers.GPT2Config(attn_implementation="eager")
     memory.require(2 * 4 * 125_000_000, "a GPT-2", "use a smaller model")
     with _quiet(), seeds.untouched(seeds.derive(_SEED, "gpt2-random")):
-        network = transformers.GPT2Model(config)
-    return _model("gpt2-random", network, tokenizer)
+        network = transformers.GPT2Model(transformers.GPT2Config(attn_implementation="eager"))
+    return _with_tokenizer(describe("gpt2-random", network), tokenizer)
 
 
 def _from_network(network: Any) -> Model:
@@ -129,9 +131,9 @@ def _from_folder(name: str, folder: Path, remedy: str) -> Model:
         raise InputError(f"{path} must be a model's configuration, got {one_line(error, 300)}: {remedy}") from error
     config = config if isinstance(config, dict) else {}
     check_one_stack(config)  # before the weights are read
-    network = _read(folder, _reader(config), remedy, config)
+    loaded = describe(name, _read(folder, _reader(config), remedy, config))
     tokenizer = folder / files.TOKENIZER
-    return _model(name, network, files.record(tokenizer, remedy) if tokenizer.is_file() else None)
+    return _with_tokenizer(loaded, files.record(tokenizer, remedy)) if tokenizer.is_file() else loaded
 
 
 def _from_gguf(name: str, file: ModelFile) -> Model:
@@ -148,10 +150,9 @@ def _from_gguf(name: str, file: ModelFile) -> Model:
     with _quiet():
         source = {"gguf_file": file.path.name, "local_files_only": True, "trust_remote_code": False}
         tokenizer = _transformers().PreTrainedTokenizerFast.from_pretrained(file.path.parent, **source)
-    loaded = _model(name, network, None)
-    own = from_object(tokenizer, loaded.vocabulary, loaded.positions)
-    cache.save_folder(folder, partial(_write, network, own))
-    return dataclasses.replace(loaded, tokenizer=own)
+    loaded = _with_tokenizer(describe(name, network), tokenizer)
+    cache.save_folder(folder, partial(_write, network, loaded.texts))
+    return loaded
 
 
 def _write(network: Any, tokenizer: Tokenizer, folder: Path) -> None:
@@ -205,14 +206,6 @@ def _read(source: Path, reader: str, remedy: str, config: dict[str, Any] | None 
         some = f"{missing[0]} and {len(missing) - 1} others" if len(missing) > 1 else missing[0]
         raise InputError(f"{source} must hold all weights of the model, got none for {some}: {remedy}")
     return network
-
-
-def _model(name: str, network: Any, tokenizer: ModelFile | None) -> Model:
-    """Return the model of a network that was just made, with its tokenizer.json, if any."""
-    loaded = describe(name, network.eval().requires_grad_(False))
-    if tokenizer is None:
-        return loaded
-    return dataclasses.replace(loaded, tokenizer=from_file(tokenizer, loaded.vocabulary, loaded.positions))
 
 
 def _transformers() -> Any:
