@@ -156,6 +156,30 @@ def test_rows_of_unequal_norms(count: int, width: int, repeated: bool, seed: int
         model.alignment(own)
 
 
+@quietly
+@given(
+    case=st.sampled_from(["repeated", "low rank", "float32", "unequal columns"]),
+    count=st.integers(2, 30),
+    share=st.sampled_from([0.5, 1.0, 10.0]),
+    size=st.sampled_from([1e-100, 1e-8, 1.0, 1e100]),
+    seed=SEEDS,
+)
+def test_samples_in_the_span_have_no_alignment(case: str, count: int, share: float, size: float, seed: int) -> None:
+    source = np.random.default_rng(seed)
+    rows = source.standard_normal((count, int(share * count) + 1))
+    if case == "repeated":
+        rows[source.integers(0, count, count // 2)] = rows[0]
+    elif case == "low rank":
+        rows = source.standard_normal((count, 1 + count // 3)) @ source.standard_normal((1 + count // 3, rows.shape[1]))
+    elif case == "unequal columns":
+        rows *= 10.0 ** source.uniform(-6, 6, rows.shape[1])
+    model = Interpolator(rows.astype(np.float32) if case == "float32" else size * rows, signs(count))
+    kept = model.features.rows(0, count).double().numpy()
+    for own in (kept[-1], 1e-20 * kept[0], source.standard_normal(count) @ kept, kept[0] - 0.3 * kept[-1]):
+        with pytest.raises(NumericalError, match="the alignment is undefined"):
+            model.alignment(own)
+
+
 @pytest.mark.parametrize("apart", [1e-3, 1e-6, 1e-9, 1e-11])
 def test_the_alignment_is_right_or_refused(apart: float) -> None:
     """A sample along the difference of two that are nearly the same is in their span, which rounding may hide."""

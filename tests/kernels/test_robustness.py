@@ -115,19 +115,50 @@ def test_an_attack_does_what_the_gradient_says_for_small_steps(kind: str) -> Non
 @pytest.mark.parametrize("kind", ["rf", "ntk"])
 def test_repeated_inputs_make_the_kernel_singular(kind: str) -> None:
     X = normal(6, 5)
-    with pytest.raises(NumericalError, match="the kernel is singular: inputs are repeated"):
+    message = (
+        "must be invertible, got a singular one of 7 samples with .* features: remove repeated or dependent inputs"
+    )
+    with pytest.raises(NumericalError, match=message):
         feature_robustness(kind, torch.cat([X, X[:1]]), torch.ones(7), normal(5), 50)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_linear_features_of_more_samples_than_dimensions_are_singular(seed: int) -> None:
-    """Rank 6 of 7, however many features there are: rounding must not pass for the seventh direction."""
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    st.sampled_from(["identity", "unequal rows", "square", "proportional", "ntk"]),
+    st.integers(2, 6),
+    st.integers(0, 999),
+)
+def test_dependent_features_are_refused_however_many_there_are(case: str, d: int, seed: int) -> None:
+    """The rank is d, or d (d + 1) / 2 for squares: rounding must not pass for another direction."""
     source = np.random.default_rng(7000 + seed)
-    X, y, x = source.standard_normal((7, 6)), source.standard_normal(7), source.standard_normal(6)
-    with pytest.raises(NumericalError, match="the kernel is singular"):
-        feature_robustness("rf", X, y, x, 100, "identity", seed=3)
-    with pytest.raises(NumericalError, match="the kernel is singular"):
-        robustness_sweep("rf", X, y, x, [50, 100], [5, 7], ["identity"], seed=3)
+    count = d * (d + 1) // 2 + 1 if case == "square" else d + 1
+    X, y, x = source.standard_normal((count, d)), source.standard_normal(count), source.standard_normal(d)
+    if case == "unequal rows":
+        X = X * 10.0 ** source.uniform(-7, 7, (count, 1))
+    if case == "proportional":
+        X[-1] = 3 * X[0]
+    kind, name = "ntk" if case == "ntk" else "rf", {"square": "square", "proportional": "relu"}.get(case, "identity")
+    with pytest.raises(NumericalError, match="must be invertible"):
+        feature_robustness(kind, X, y, x, 100, name, seed=3)
+    with pytest.raises(NumericalError, match="must be invertible"):
+        robustness_sweep(kind, X, y, x, [50, 100], [2, count], [name], seed=3)
+
+
+@pytest.mark.parametrize("apart", [1e-2, 1e-5, 1e-6, 1e-7])
+def test_nearly_repeated_inputs_are_fitted_or_refused(apart: float) -> None:
+    for seed in range(10):
+        X, y = normal(10, 15, seed=seed), normal(10, seed=seed + 50)
+        X[-1] = X[0] + apart * normal(15, seed=seed + 100)
+        try:
+            model = FeatureModel("rf", X, y, 200, "tanh", seed)
+        except NumericalError:
+            assert apart <= 1e-5
+        else:
+            assert apart >= 1e-6
+            assert model.fit <= 1e-4 * float(y.abs().max())
+            assert [model.output(x) for x in X] == pytest.approx(
+                y.tolist(), abs=1e-2
+            )  # rounding again, by another formula
 
 
 def test_even_ntk_features_are_more_robust_than_odd_ones() -> None:

@@ -12,6 +12,9 @@ from torch import Tensor
 from wordsway.errors import NumericalError
 
 _ROUNDING = 10 * float(np.finfo(float).eps)  # times N + sqrt(p): the size of rounding errors in K relative to K
+_FITTED = (
+    1e-4  # largest error of an interpolator, relative to the labels: about as many digits of its gradient are right
+)
 
 
 class Gram:
@@ -49,7 +52,7 @@ class KernelSolver:
     """
 
     def __init__(self, kernel: Tensor, width: int) -> None:
-        self.kernel = kernel
+        self.kernel, self.width = kernel, width
         matrix, cut = kernel.numpy(), _ROUNDING * (len(kernel) + math.sqrt(width))
         roots = np.sqrt(matrix.diagonal())
         self._scale = np.where(roots > 0, roots, 1.0)
@@ -70,14 +73,20 @@ class KernelSolver:
         solution = linalg.cho_solve(self._factor, right.numpy() / self._scale, check_finite=False)
         return torch.from_numpy(solution / self._scale)
 
-    def interpolate(self, labels: Tensor) -> Tensor:
-        """Return alpha (N,) with K alpha = y, refined once; raise where K is singular."""
-        if self.singular:
-            raise NumericalError(
-                "the kernel is singular: inputs are repeated, or there are too few features to tell them apart"
-            )
+    def interpolate(self, labels: Tensor) -> tuple[Tensor, float]:
+        """Return alpha (N,) with K alpha = y, refined once, and its largest error on a label.
+
+        Raises NumericalError where K is singular, or so near to it that a label is missed by 1e-4 of the largest one.
+        """
         alpha = self.solve(labels)
-        return alpha + self.solve(labels - self.kernel @ alpha)
+        alpha = alpha + self.solve(labels - self.kernel @ alpha)
+        error = float((self.kernel @ alpha - labels).abs().max())
+        if self.singular or not error <= _FITTED * float(labels.abs().max()):
+            raise NumericalError(
+                f"the kernel must be invertible, got a singular one of {len(self.kernel)} samples with {self.width} "
+                "features: remove repeated or dependent inputs, or use fewer samples or another activation"
+            )
+        return alpha, error
 
 
 def _cholesky(matrix: np.ndarray, cut: float) -> tuple[np.ndarray, bool] | None:

@@ -127,7 +127,8 @@ def feature_robustness(
     Raises
     ------
     NumericalError
-        Where the kernel is singular: repeated inputs, or more samples than features.
+        Where the kernel is singular or nearly so: inputs that are repeated, more samples than features, or labels that
+        are missed by 1e-4 of the largest one.
 
     Notes
     -----
@@ -158,8 +159,7 @@ class FeatureModel:
             for _, block, _ in self._blocks:
                 gram.add(block)
             self.kernel = self._formulas.kernel(gram.matrix(), self._blocks)
-            self.alpha = KernelSolver(self.kernel, features).interpolate(self.labels)
-            self.fit = float((self.kernel @ self.alpha - self.labels).abs().max())
+            self.alpha, self.fit = KernelSolver(self.kernel, features).interpolate(self.labels)
 
     def weights(self) -> Iterator[Tensor]:
         """Yield blocks of rows of the weights, (rows, d), the same every time: N(0, 1/d)."""
@@ -331,9 +331,8 @@ def _sweep(
             for place, (width, count) in enumerate(keys):
                 if kernel is not None and width == end:
                     part, target = kernel[:count, :count], labels[:count]
-                    alpha = KernelSolver(part, formula.count(width, inputs[:count])).interpolate(target)
-                    alphas[number, place, :count] = alpha
-                    fits[number, place] = (part @ alpha - target).abs().max()
+                    solver = KernelSolver(part, formula.count(width, inputs[:count]))
+                    alphas[number, place, :count], fits[number, place] = solver.interpolate(target)
     gradients = inputs.new_zeros(len(formulas), len(keys), len(x))
     ends = torch.tensor([[width] for width, _ in keys])
     for block, products, end in blocks:
