@@ -89,6 +89,8 @@ MISTAKES = [
     (f"{GENERALIZE} --data imbd", "data must be one of gaussian, imdb, got 'imbd' (did you mean 'imdb'?)"),
     (f"{GENERALIZE} --word 9", "word must be 0..4, got 9"),
     (f"{GENERALIZE} --trials 0", "trials must be an integer >= 1, got 0"),
+    (f"{GENERALIZE} --theta0-scale -1", "theta0_scale must be a number >= 0 or a vector, got -1.0"),
+    (f"{GENERALIZE} --theta0-scale nan", "theta0_scale must be finite"),
     (f"{GENERALIZE} --radius -1", "radius must be a finite number > 0, got -1.0"),
     ("lipschitz --layer 6", "the layer must be from 0 to 5, got 6"),
     ("lipschitz --layer -1", "the layer must be from 0 to 5, got -1"),

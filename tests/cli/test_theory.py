@@ -42,6 +42,15 @@ def test_a_row_for_each_training_loss_penalty_and_trial(run: Run) -> None:
     assert len({(row["training"], row["loss"], row["penalty"], row["seed"]) for row in rows}) == len(rows) == 16
 
 
+def test_training_may_start_from_random_parameters(run: Run) -> None:
+    zero, none, two = (
+        run(*GENERALIZE, *more, "--json").rows for more in ((), *(("--theta0-scale", s) for s in (0, 2)))
+    )
+    assert [row["theta0_scale"] for row in (zero[0], none[0], two[0])] == [0.0, 0.0, 2.0]
+    assert [row["before"] for row in zero] == [row["before"] for row in none] != [row["before"] for row in two]
+    assert "theta_0 of scale 2" in run(*GENERALIZE, "--theta0-scale", 2).out
+
+
 def test_the_table_has_the_share_below_the_line(run: Run) -> None:
     code, out, _ = run(*GENERALIZE)
     assert code == 0

@@ -105,9 +105,9 @@ class Scene:
         """The positional arguments of a measurement: map, contexts, labels, X, y, word."""
         return self.phi, self.contexts, self.labels, self.X, self.y, self.word
 
-    def models(self) -> Models:
+    def models(self, start: Array | None = None) -> Models:
         own = plain_features(self.phi, self.X[None])[0]
-        return models(plain_features(self.phi, self.contexts), self.labels, own, self.y)
+        return models(plain_features(self.phi, self.contexts), self.labels, own, self.y, start)
 
     def moved(self, deltas: Array | Tensor) -> Array:
         """Features of X^i(Delta) for each Delta (B, d): (B, p)."""

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from generalization.plain import MAPS, Array, Models, Scene, scene, signs
 from wordsway import Generalization, RandomFeatures, gaussian_context, one_word_generalization, perturb, prediction_gap
-from wordsway.generalization import LOSSES, TRAININGS, Problem
+from wordsway.generalization import LOSSES, TRAININGS, Problem, Simulation
 from wordsway.sensitivity import SearchBudget
 
 SMOOTH = ["raf", "sigmoid", "rf-tanh", "own-batched"]
@@ -74,6 +75,44 @@ def test_records_hold_the_numbers_of_the_definitions(name: str, seed: int, budge
             assert getattr(record, key) == pytest.approx(value, rel=1e-7, abs=1e-7), (key, record.problem)
         assert record.interpolates
         assert record.error >= record.floor - 1e-7
+
+
+@pytest.mark.parametrize("name", ["raf", "rf", "drf", "own-batched", "lazy"])
+def test_training_may_start_from_other_parameters(name: str) -> None:
+    """(12) with theta_0 against pseudo-inverses, also where the weights of the map are drawn as they are used."""
+    given = scene("rf" if name == "lazy" else name, 1)
+    if name == "lazy":
+        given = Scene(RandomFeatures(5, 4, 30, seed=3), *given.arguments[1:])
+    start = np.random.default_rng(3).standard_normal(given.phi(given.X).numel())
+    found, gap = _run(given, start=start, budget=HASTY), prediction_gap(*given.arguments, start=start)
+    exact = given.models(start)
+    assert exact.before != pytest.approx(given.models().before, abs=1e-2)
+    for record in found:
+        features = given.moved(record.delta[None])[0]
+        for key, value in _expected(exact, record.problem, features, 5).items():
+            assert getattr(record, key) == pytest.approx(value, rel=1e-7, abs=1e-7), (key, record.problem)
+        assert record.error >= record.floor - 1e-7
+    moved = float((given.moved(gap.delta[None])[0] - exact.own) @ exact.again)
+    assert gap.value == pytest.approx(abs(moved), rel=1e-6)
+    if gap.ceiling is not None:
+        reach = np.hypot(np.linalg.norm(start), math.sqrt((len(given.labels) + 1) / gap.lambda_min))
+        change = np.linalg.norm(given.moved(gap.delta[None])[0] - exact.own)
+        assert float(np.linalg.norm(exact.again)) <= reach
+        assert gap.ceiling >= change * reach * (1 - 1e-9)
+
+
+def test_a_number_draws_the_parameters_to_start_from() -> None:
+    """theta* is affine in the scale, with the part of a vector of about unit norm that the samples leave free."""
+    given = scene("rf-tanh", 1)
+
+    def theta(start: float | None, seed: int = 4) -> Tensor:
+        given_arguments = (given.phi, given.contexts, given.labels, given.X, given.y)
+        return Simulation(*given_arguments, start=start, seed=seed).interpolator.theta
+
+    zero, one, two = theta(None), theta(1.0), theta(2.0)
+    torch.testing.assert_close(two - one, one - zero)
+    assert float((one - zero).norm()) == pytest.approx(math.sqrt(1 - len(given.labels) / 40), rel=0.3)
+    assert not torch.allclose(theta(1.0, seed=5), one)
 
 
 def test_trained_models_interpolate_the_new_sample() -> None:

@@ -32,6 +32,10 @@ Penalty = Annotated[
     list[float] | None,
     typer.Option(metavar="P", help="weight of gamma^2 in the loss, (147) to (149); may be repeated; default: 0"),
 ]
+Start = Annotated[
+    float,
+    typer.Option("--theta0-scale", metavar="S", help="train from a theta_0 of independent N(0, S^2 / p) entries, (12)"),
+]
 Word = Annotated[int, typer.Option(metavar="K", help="position of the word that changes, from 0")]
 
 
@@ -46,6 +50,7 @@ def generalize(
     penalty: Penalty = None,
     word: Word = 0,
     radius: Radius = None,
+    theta0_scale: Start = 0.0,
     trials: Trials = 1,
     seed: TrialSeed = 0,
     as_json: Json = False,
@@ -54,6 +59,7 @@ def generalize(
     from wordsway.checks import check_choice, check_radius, check_size, check_word
     from wordsway.errors import InputError
     from wordsway.generalization import TRAININGS, Problem, one_word_generalization
+    from wordsway.generalization.measure import check_start
     from wordsway.maps.catalogue import map_named
     from wordsway.report.measurements import print_simulations
 
@@ -70,6 +76,7 @@ def generalize(
     named.resolve(n, d)
     check_word(n, word)
     reach = check_radius(radius, d)
+    check_start(theta0_scale, "theta0_scale")
 
     def trial(number: int) -> Rows:
         contexts, labels = _samples(data, samples + 1, n, d, number)
@@ -84,12 +91,15 @@ def generalize(
             penalties=penalties,
             trainings=trainings,
             radius=reach,
+            start=theta0_scale,
             seed=number,
         )
         head = {"map": named.name, "n": n, "d": d, "samples": samples}
-        return [{**head, **result.to_dict(), "seed": number, "word": word, "data": data} for result in results]
+        tail = {"seed": number, "word": word, "data": data, "theta0_scale": theta0_scale}
+        return [{**head, **result.to_dict(), **tail} for result in results]
 
     title = f"{named.name}, n={n} d={d}, N={samples}, {data}, word {word}, radius {reach:.4g}"
+    title += f", theta_0 of scale {theta0_scale:g}" if theta0_scale else ""
     run_trials(trial, trials, seed, as_json, lambda rows: print_simulations(title, rows))
 
 

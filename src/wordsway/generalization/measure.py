@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from wordsway.checks import (
+    as_array,
     as_context,
     as_contexts,
     check_radius,
@@ -55,6 +56,7 @@ def one_word_generalization(
     penalties: Sequence[float] = (0.0,),
     trainings: Sequence[str] = TRAININGS,
     radius: float | None = None,
+    start: Any = None,
     seed: int = 0,
     budget: SearchBudget | None = None,
 ) -> list[Generalization]:
@@ -78,8 +80,11 @@ def one_word_generalization(
         Every combination is minimised, see `Problem`.
     radius : float, optional
         How far the word may move, default: sqrt(d).
+    start : array (p,) or float, optional
+        theta_0 of (12), from which the model is trained. A number s draws it, with independent N(0, s^2 / p) entries;
+        default: 0.
     seed : int
-        Seed of the starts of the search.
+        Seed of a random theta_0 and of the starts of the search.
     budget : SearchBudget, optional
         How long to search.
 
@@ -95,7 +100,7 @@ def one_word_generalization(
     """
     problems = _problems(trainings, losses, penalties)
     with ResourceUsage() as usage:
-        simulation = Simulation(phi, contexts, labels, X, y, word, radius)
+        simulation = Simulation(phi, contexts, labels, X, y, word, radius, start, seed)
         deltas, values, converged, evaluations = simulation.search(problems, seed, budget)
     cost = simulation.cost(usage, evaluations)
     results = zip(problems, deltas, values, converged, strict=True)
@@ -112,6 +117,7 @@ def prediction_gap(
     word: int = 0,
     *,
     radius: float | None = None,
+    start: Any = None,
     seed: int = 0,
 ) -> PredictionGap:
     """How far one word can move the prediction for X of a model that was trained on X too.
@@ -120,7 +126,7 @@ def prediction_gap(
     response.
     """
     with ResourceUsage() as usage:
-        simulation = Simulation(phi, contexts, labels, X, y, word, radius)
+        simulation = Simulation(phi, contexts, labels, X, y, word, radius, start, seed)
         theta = simulation.interpolator.theta + simulation.direction * simulation.missing
         functional = simulation.functionals([theta])
         before = float(simulation.own @ theta)
@@ -142,7 +148,8 @@ def prediction_gap(
     ceiling, least = None, simulation.lambda_min_after
     if bound is not None and least > 0:
         samples = len(simulation.interpolator.labels) + 1
-        ceiling = float(bound.value) * simulation.norm * math.sqrt(samples / least)
+        length = math.hypot(simulation.start_norm, math.sqrt(samples / least))  # at least |theta_r|
+        ceiling = float(bound.value) * simulation.norm * length
     return PredictionGap(
         value=float(best.value[0]),
         ceiling=ceiling,
@@ -170,19 +177,33 @@ class Simulation:
     """
 
     def __init__(
-        self, phi: FeatureMap, contexts: Any, labels: Any, X: Any, y: float, word: int = 0, radius: float | None = None
+        self,
+        phi: FeatureMap,
+        contexts: Any,
+        labels: Any,
+        X: Any,
+        y: float,
+        word: int = 0,
+        radius: float | None = None,
+        start: Any = None,
+        seed: int = 0,
     ) -> None:
         context, samples = _check_samples(contexts, X)
         self.n, self.d = context.shape
         self.label, values = _check_label(y), check_labels(labels, len(samples))
         position = check_word(self.n, word)
         self.radius = check_radius(radius, self.d)
+        initial = check_start(start)
         rows = features_of(phi, samples)  # N p
         with torch.no_grad():
             features = phi(like_parameters(phi, context)).to(torch.float64)
         self.own, self._shape = features.reshape(-1), features.shape
         with suited(2.0 * len(rows) * rows.numel() + 10.0 * len(rows) ** 3):  # the kernel and its decomposition
-            self.interpolator = Interpolator(rows, values)
+            if initial.ndim == 0:
+                drawn = normal(generator(seed, "theta_0"), rows.shape[1])
+                initial = drawn * float(initial) / math.sqrt(len(drawn))
+            self.start_norm = float(initial.norm())
+            self.interpolator = Interpolator(rows, values, initial)
             self.before = float(self.interpolator.predict(self.own))
             self.missing = self.label - self.before
             self.norm = float(self.own.norm())
@@ -287,6 +308,14 @@ def _check_samples(contexts: Any, X: Any) -> tuple[Tensor, Tensor]:
     if bool((samples == context).flatten(1).all(1).any()):
         raise InputError("the new sample must not be a training sample, got one that is: leave it out of the contexts")
     return context, samples
+
+
+def check_start(start: Any, name: str = "start") -> Tensor:
+    """Return theta_0 as an array, or the scale of a Gaussian one as a single number >= 0."""
+    values = as_array(0.0 if start is None else start, name).double()
+    if values.ndim == 0 and float(values) < 0:
+        raise InputError(f"{name} must be a number >= 0 or a vector, got {describe(start)}")
+    return values
 
 
 def _check_label(y: Any) -> float:

@@ -99,7 +99,8 @@ class PredictionGap(Record):
     value : float
         The gap at the witness: a lower bound.
     ceiling : float or None
-        (143): |phi(X^i(Delta)) - phi(X)| bounded over the ball, times sqrt(N + 1) / sqrt(lambda_min(K_r)).
+        (143): |phi(X^i(Delta)) - phi(X)| bounded over the ball, times sqrt(|theta_0|^2 + (N + 1) / lambda_min(K_r)),
+        which is at least |theta_r|.
     delta : Tensor (d,)
         The witness.
     lambda_min : float
