@@ -203,7 +203,7 @@ class _Faulty:
         ("context", "features_are_those_of_the_perturbed_context"),
         ("zero", "zero_perturbation_gives_zero_change"),
         ("zero", "change_is_that_of_the_features_relative_to_their_norm"),
-        ("grad", "gradient_of_the_change"),
+        ("grad", "change_is_that_of_the_features_relative_to_their_norm"),
         ("inner", "inner_products_and_their_gradient"),
         ("word", "words_on_their_own_equal_single_words"),
         ("ceiling", "ceiling_is_above_every_value"),

@@ -30,6 +30,24 @@ class _Case:
     plain: PlainResponse
     deltas: Tensor  # b *shape
 
+    @property
+    def base(self) -> Tensor:
+        return self.twin(self.X).detach()
+
+    def features(self) -> Tensor:
+        """Features of the twin at every perturbation, by the definition: (b, *batch, *feature shape)."""
+        if self.together or isinstance(self.word, int):
+            contexts = perturb(self.X, self.word, self.deltas)  # b n d
+        else:
+            moved = [perturb(self.X, word, self.deltas[:, slot]) for slot, word in enumerate(self.word)]
+            contexts = torch.stack(moved, dim=1)  # b W n d
+        features = torch.stack([self.twin(context) for context in contexts.flatten(0, -3)]).detach()
+        return features.reshape(*contexts.shape[:-2], *features.shape[1:])
+
+    def by_perturbation(self, features: Tensor) -> Tensor:
+        """(b, *batch, *feature shape) -> (b, *batch, p)."""
+        return features.flatten(1 + len(self.response.batch)) if self.base.ndim else features[..., None]
+
 
 class MapConformance:
     """Tests of a map: inherit, give `make` and `context`, and let pytest collect the class.
@@ -90,101 +108,76 @@ class MapConformance:
 
     def test_responds_in_the_shapes_of_the_protocol(self) -> None:
         for case in self._cases():
-            response, (n, d), size = case.response, case.X.shape, _size(case.word)
+            response, d = case.response, case.X.shape[1]
             assert isinstance(response, Response)
-            assert 0 < size <= n
-            several = case.together or not isinstance(case.word, int)
-            assert response.shape == ((size, d) if several else (d,))
-            assert response.batch == (() if case.together or isinstance(case.word, int) else (size,))
+            if isinstance(case.word, int):
+                assert (response.shape, response.batch) == ((d,), ())
+            else:
+                size = len(case.word)
+                assert (response.shape, response.batch) == ((size, d), () if case.together else (size,))
             features = case.phi(case.X)
             for lead in ((), (2, 3)):
                 delta = case.deltas[0].expand(*lead, *response.shape)
-                value, grad = response.change(delta)
-                assert value.shape == (*lead, *response.batch)
-                assert grad is not None
-                assert grad.shape == delta.shape
-                value, grad = response.inner(torch.ones_like(features))(delta)
-                assert value.shape == (*lead, *response.batch)
-                assert grad is not None
-                assert grad.shape == delta.shape
+                for function in (response.change, response.inner(torch.ones_like(features))):
+                    value, gradient = _evaluate(function, delta)
+                    assert value.shape == (*lead, *response.batch)
+                    assert gradient.shape == delta.shape
                 assert response.features(delta).shape == (*lead, *response.batch, *features.shape)
 
     def test_features_are_those_of_the_perturbed_context(self) -> None:
         for case in self._cases():
-            features = case.response.features(case.deltas)
-            expected = _features(case)
-            self._close(features, expected, _norm(case.twin(case.X)))
+            self._close(case.response.features(case.deltas), case.features(), _norm(case.base))
 
     def test_change_is_that_of_the_features_relative_to_their_norm(self) -> None:
         for case in self._cases():
-            value, grad = case.response.change(case.deltas, gradient=False)
-            assert grad is None
-            base = case.twin(case.X)
-            differences = _features(case) - base
-            lead = 1 + len(case.response.batch)
-            norms = differences.reshape(*differences.shape[:lead], -1).square().sum(-1).sqrt()
-            self._close(value, norms / _norm(base), 1.0)
-            again, _ = case.response.change(case.deltas)
-            self._close(again, value, 1.0)
-
-    def test_gradient_of_the_change(self) -> None:
-        for case in self._cases():
-            _, grad = case.response.change(case.deltas)
-            _, plain = case.plain.change(case.deltas)
-            self._gradients(grad, plain)
-            self._differences(case, _changes(case.response), grad)
+            differences = case.by_perturbation(case.features() - case.base)
+            expected = differences.square().sum(-1).sqrt() / _norm(case.base)
+            self._compare(case, case.response.change, case.plain.change, expected, 1.0)
+            value, gradient = case.response.change(case.deltas, gradient=False)
+            assert gradient is None
+            self._close(value, expected, 1.0)
 
     def test_inner_products_and_their_gradient(self) -> None:
         for case in self._cases():
-            base = case.twin(case.X)
-            u = _normal(base.shape, 3)
-            value, grad = case.response.inner(u)(case.deltas)
-            features = _features(case)
-            lead = 1 + len(case.response.batch)
-            products = (features * u).reshape(*features.shape[:lead], -1).sum(-1)
-            self._close(value, products, _norm(u) * _norm(base))
-            _, plain = case.plain.inner(u)(case.deltas)
-            self._gradients(grad, plain)
-            self._differences(case, case.response.inner(u), grad)
+            u = _normal(case.base.shape, 3)
+            products = case.by_perturbation(case.features() * u).sum(-1)
+            self._compare(case, case.response.inner(u), case.plain.inner(u), products, _norm(u) * _norm(case.base))
 
     def test_zero_perturbation_gives_zero_change(self) -> None:
         for case in self._cases():
             zero = torch.zeros(2, *case.response.shape, dtype=case.X.dtype)
-            value, grad = case.response.change(zero)
+            value, gradient = _evaluate(case.response.change, zero)
             assert float(value.abs().max()) <= self.tolerance * 1e-2
-            assert grad is not None
-            assert bool(torch.isfinite(grad).all())
-            base = case.twin(case.X)
-            self._close(case.response.features(zero), base.expand(2, *case.response.batch, *base.shape), _norm(base))
+            assert bool(torch.isfinite(gradient).all())
+            unmoved = case.base.expand(2, *case.response.batch, *case.base.shape)
+            self._close(case.response.features(zero), unmoved, _norm(case.base))
 
     def test_batched_equals_one_at_a_time(self) -> None:
         for case in self._cases():
             response, base = case.response, case.phi(case.X)
             grid = case.deltas.reshape(2, 3, *response.shape)
-            functional = response.inner(_normal(base.shape, 4))
-            features = response.features(grid)
-            for answer in (response.change, functional):
-                values, gradients = answer(grid)
+            for function in (response.change, response.inner(_normal(base.shape, 4))):
+                values, gradients = _evaluate(function, grid)
                 for at in ((0, 2), (1, 0)):
-                    value, grad = answer(grid[at])
+                    value, gradient = _evaluate(function, grid[at])
                     self._close(values[at], value, _norm(base))
-                    self._gradients(None if gradients is None else gradients[at], grad)
-            self._close(features[1, 0], response.features(grid[1, 0]), _norm(base))
+                    self._close(gradients[at], gradient)
+            self._close(response.features(grid)[1, 0], response.features(grid[1, 0]), _norm(base))
 
     def test_words_on_their_own_equal_single_words(self) -> None:
         for phi, X in self._pairs():
             words = _words(len(X))
             several = respond(phi, X, words)
             delta = self._ball(X, (len(words), X.shape[1]))
-            values, gradients = several.change(delta)
+            values, gradients = _evaluate(several.change, delta)
             features, base = several.features(delta), phi(X)
             u = _normal(base.shape, 5)
             products, _ = several.inner(u)(delta)
             for slot, word in enumerate(words):
                 one, own = respond(phi, X, word), delta[:, slot]
-                value, grad = one.change(own)
+                value, gradient = _evaluate(one.change, own)
                 self._close(values[:, slot], value, 1.0)
-                self._gradients(None if gradients is None else gradients[:, slot], grad)
+                self._close(gradients[:, slot], gradient)
                 self._close(features[:, slot], one.features(own), _norm(base))
                 self._close(products[:, slot], one.inner(u)(own)[0], _norm(u) * _norm(base))
 
@@ -194,10 +187,11 @@ class MapConformance:
             both = respond(phi, X, (first, last), together=True)
             for slot, word in enumerate((first, last)):
                 delta = self._ball(X, (X.shape[1],))
-                value, grad = respond(phi, X, word).change(delta)
-                lone, pull = respond(phi, X, (word,), together=True).change(delta.unsqueeze(1))
-                self._close(lone, value, 1.0)
-                self._gradients(None if pull is None else pull.squeeze(1), grad)
+                value, gradient = _evaluate(respond(phi, X, word).change, delta)
+                alone = respond(phi, X, (word,), together=True)
+                its_value, its_gradient = _evaluate(alone.change, delta.unsqueeze(1))
+                self._close(its_value, value, 1.0)
+                self._close(its_gradient.squeeze(1), gradient)
                 joint = torch.zeros(len(delta), 2, X.shape[1], dtype=X.dtype)
                 joint[:, slot] = delta
                 self._close(both.change(joint)[0], value, 1.0)
@@ -220,40 +214,33 @@ class MapConformance:
                 assert bool((value <= ceiling.value * (1 + 1e-9)).all()), f"{effort}: {value} above {ceiling.value}"
 
     def test_dtype_follows_the_context(self) -> None:
-        for case in self._cases():
-            if not self.follows_dtype:
-                continue
-            phi, X = case.phi, case.X
+        for case in self._cases() if self.follows_dtype else ():
             assert case.response.hints.dtype == torch.float64
-            response = respond(phi, X.float(), case.word, together=case.together)
-            delta = case.deltas.float()
-            value, grad = response.change(delta)
-            product, pull = response.inner(torch.ones_like(phi(X.float())))(delta)
-            answers = (value, grad, product, pull, response.features(delta), phi(X.float()))
-            assert [x.dtype for x in answers if x is not None] == [torch.float32] * 6
-            assert response.hints.dtype == torch.float32
-            expected = case.response.change(delta.double())[0]
-            gap = float((value.double() - expected).abs().max())
+            response = respond(case.phi, case.X.float(), case.word, together=case.together)
+            features, delta = case.phi(case.X.float()), case.deltas.float()
+            value, gradient = _evaluate(response.change, delta)
+            products = _evaluate(response.inner(torch.ones_like(features)), delta)
+            for result in (features, value, gradient, *products, response.features(delta)):
+                assert result.dtype == response.hints.dtype == torch.float32
+            gap = float((value.double() - case.response.change(delta.double())[0]).abs().max())
             assert gap <= self.single_tolerance, f"float32 differs by {gap:.3g}"
 
-    def test_rows_that_cannot_hear_the_word_do_not_change(self) -> None:
+    def test_rows_that_do_not_depend_on_the_word_do_not_change(self) -> None:
         for phi, X in self._pairs():
             for word in range(len(X)):
                 rows = list(self.still_rows(word, len(X)))
                 if rows:
-                    moved = respond(phi, X, word).features(self._ball(X, (X.shape[1],)))
-                    base = phi(X)
+                    moved, base = respond(phi, X, word).features(self._ball(X, (X.shape[1],))), phi(X)
                     self._close(moved[:, rows], base[rows].expand_as(moved[:, rows]), _norm(base))
 
-    def test_same_context_same_answer(self) -> None:
+    def test_same_context_same_values(self) -> None:
         for case in self._cases():
-            before = case.X.clone()
-            state = torch.get_rng_state()
+            before, state = case.X.clone(), torch.get_rng_state()
             first = case.response.change(case.deltas)[0]
             case.response.features(case.deltas.flip(0))
-            self._close(case.response.change(case.deltas)[0], first, 1.0)
             again = respond(case.phi, case.X, case.word, together=case.together)
-            self._close(again.change(case.deltas)[0], first, 1.0)
+            for response in (case.response, again):
+                self._close(response.change(case.deltas)[0], first, 1.0)
             assert torch.equal(case.X, before)
             assert torch.equal(torch.get_rng_state(), state)
 
@@ -264,11 +251,9 @@ class MapConformance:
             one, two = (self.make(seed) for _ in range(2))
             assert torch.equal(one(X), two(X))
             delta = self._ball(X, (X.shape[1],))
-            first, second = (respond(phi, X, 0).change(delta) for phi in (one, two))
-            assert torch.equal(first[0], second[0])
-            assert first[1] is not None
-            assert second[1] is not None
-            assert torch.equal(first[1], second[1])
+            results = (_evaluate(respond(phi, X, 0).change, delta) for phi in (one, two))
+            for first, second in zip(*results, strict=True):
+                assert torch.equal(first, second)
 
     def _pairs(self) -> Iterator[tuple[FeatureMap, Tensor]]:
         for seed in self.seeds:
@@ -294,58 +279,37 @@ class MapConformance:
     def _ball(self, X: Tensor, shape: tuple[int, ...]) -> Tensor:
         return _in_ball(shape, self._radius(X), _COUNT, seed=17)
 
-    def _close(self, one: Tensor, two: Tensor, size: float) -> None:
-        """Fail unless two tensors agree to the tolerance at the given size."""
+    def _close(self, one: Tensor, two: Tensor, size: float | None = None) -> None:
+        """Fail unless two tensors agree to the tolerance, relative to a size: by default the largest entry."""
         assert one.shape == two.shape, f"shapes {tuple(one.shape)} and {tuple(two.shape)}"
+        scale = max(float(two.abs().max()) if size is None else size, 1.0)
         gap = float((one - two).detach().abs().max())
-        assert gap <= self.tolerance * max(size, 1.0), (
-            f"differ by {gap:.3g}, allowed {self.tolerance:.3g} of {size:.3g}"
-        )
+        assert gap <= self.tolerance * scale, f"differ by {gap:.3g}, allowed {self.tolerance:.3g} of {scale:.3g}"
 
-    def _gradients(self, one: Tensor | None, two: Tensor | None) -> None:
-        assert one is not None
-        assert two is not None
-        self._close(one, two, float(two.abs().max()))
-
-    def _differences(self, case: _Case, function: Functional, grad: Tensor | None) -> None:
-        """Compare gradients with central differences along a random direction of each moving word."""
-        assert grad is not None
-        direction = _normal(case.response.shape, 11)
+    def _compare(self, case: _Case, function: Functional, plain: Functional, expected: Tensor, size: float) -> None:
+        """Compare values with what is expected, and gradients with autograd and with central differences."""
+        value, gradient = _evaluate(function, case.deltas)
+        self._close(value, expected, size)
+        self._close(gradient, _evaluate(plain, case.deltas)[1])
+        direction = _normal(case.response.shape, 11)  # of each moving word
         step = _STEP * self._radius(case.X) / _norm(direction)
         ends = [function(case.deltas + sign * step * direction)[0] for sign in (1, -1)]
-        measured = (ends[0] - ends[1]) / (2 * step)
-        along = (grad * direction).sum(-1)
-        if case.together:
-            along = along.sum(-1)
-        gap = float((measured - along).abs().max())
-        allowed = self.gradient_tolerance * (_norm(direction) * float(grad.abs().max()) + 1.0)
+        along = (gradient * direction).flatten(1 + len(case.response.batch)).sum(-1)
+        gap = float(((ends[0] - ends[1]) / (2 * step) - along).abs().max())
+        allowed = self.gradient_tolerance * (_norm(direction) * float(gradient.abs().max()) + 1.0)
         assert gap <= allowed, f"gradient differs from central differences by {gap:.3g}, allowed {allowed:.3g}"
 
 
-def _changes(response: Response) -> Functional:
-    return lambda delta: response.change(delta, gradient=False)
-
-
-def _features(case: _Case) -> Tensor:
-    """Features of the twin at every perturbation of the case: the definition."""
-    if case.together or isinstance(case.word, int):
-        contexts = perturb(case.X, case.word, case.deltas)  # b n d
-    else:
-        moved = [perturb(case.X, word, case.deltas[:, slot]) for slot, word in enumerate(case.word)]
-        contexts = torch.stack(moved, dim=1)  # b W n d
-    if getattr(case.twin, "batched", False):
-        return case.twin(contexts).detach()
-    flat = torch.stack([case.twin(context) for context in contexts.flatten(0, -3)]).detach()
-    return flat.reshape(*contexts.shape[:-2], *flat.shape[1:])
+def _evaluate(function: Functional, delta: Tensor) -> tuple[Tensor, Tensor]:
+    """Return values and gradients, which must be there."""
+    value, gradient = function(delta)
+    assert gradient is not None
+    return value, gradient
 
 
 def _words(n: int) -> tuple[int, ...]:
     assert n >= 2, "a context for conformance needs at least two words"
     return tuple(sorted({0, n // 2, n - 1}))
-
-
-def _size(word: int | tuple[int, ...]) -> int:
-    return 1 if isinstance(word, int) else len(word)
 
 
 def _in_ball(shape: tuple[int, ...], radius: float, count: int, seed: int) -> Tensor:
