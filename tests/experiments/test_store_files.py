@@ -55,28 +55,20 @@ def _sqlite(path: Path, *statements: str) -> None:
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])
 @pytest.mark.parametrize("application", [0, 0x47504B47])
 def test_a_file_of_another_program(path: Path, mode: str, application: int) -> None:
-    _sqlite(path, f"PRAGMA journal_mode = {mode}", f"PRAGMA application_id = {application}", "CREATE TABLE trials (x)")
+    with closing(sqlite3.connect(path)) as db:
+        for statement in (f"journal_mode = {mode}", f"application_id = {application}"):
+            db.execute(f"PRAGMA {statement}")
+        db.execute("CREATE TABLE trials (x)")
+        db.commit()
+        refused(path, "is not a store of wordsway, but another file")  # while the other program has it open
     refused(path, "is not a store of wordsway, but another file")
 
 
-def test_a_file_that_another_program_is_writing(path: Path) -> None:
-    db = sqlite3.connect(path)
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute("CREATE TABLE other (x)")
-    db.commit()
-    assert sides(path) == ["store.sqlite-shm", "store.sqlite-wal"]
-    refused(path, "another file")
-    db.close()
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"hello\n", b"experiment,seed\n" * 1000, b"\0" * 5000, b"SQLite format 3\0", b"SQLite format 3\0" + b"x" * 9000],
-    ids=["word", "text", "zeros", "header", "header and more"],
-)
+@pytest.mark.parametrize("content", [b"experiment,seed\n" * 1000, b"\0" * 5000, b"SQLite format 3\0" + b"x" * 9000])
 def test_a_file_that_is_no_database(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    refused(path, "is not a store of wordsway")
+    for part in (content, content[:16]):
+        path.write_bytes(part)
+        refused(path, "is not a store of wordsway")
 
 
 def test_a_folder_in_place_of_the_file_or_a_file_in_place_of_the_folder(path: Path) -> None:
@@ -187,26 +179,16 @@ def shared() -> Iterator[Path]:
         yield path
 
 
-def test_a_folder_that_cannot_be_written_can_be_read(shared: Path) -> None:
-    shared.parent.chmod(0o555)
-    before = shared.read_bytes()
-    (found, refusal) = Elsewhere(as_nobody, shared, True, [row(trial(2))]).rest()
-    assert found == [trial(1)]
-    assert refusal.startswith("StoreError: cannot write the store")
-    (refusal,) = Elsewhere(as_nobody, shared, False, [row(trial(2))]).rest()
-    assert refusal.startswith("StoreError: cannot write the store")
-    assert "\n" not in refusal
-    assert (shared.read_bytes(), sides(shared)) == (before, [])
-
-
-def test_a_file_that_cannot_be_written_can_be_read(shared: Path) -> None:
-    shared.chmod(0o444)
+@pytest.mark.parametrize(("folder", "mode"), [(0o555, 0o644), (0o777, 0o444)], ids=["folder", "file"])
+def test_what_cannot_be_written_can_be_read(shared: Path, folder: int, mode: int) -> None:
+    shared.chmod(mode)
+    shared.parent.chmod(folder)
     before = shared.read_bytes()
     for readonly in (True, False):
-        found, refusal = Elsewhere(as_nobody, shared, readonly, [row(trial(2))]).rest()
-        assert found == [trial(1)]
+        *found, refusal = Elsewhere(as_nobody, shared, readonly, [row(trial(2))]).rest()
+        assert found == ([[trial(1)]] if readonly or folder == 0o777 else [])  # writing needs files beside it
         assert refusal.startswith("StoreError: cannot write the store")
-        assert "finished trials stay in it" in refusal
+        assert "\n" not in refusal
     assert shared.read_bytes() == before
 
 
@@ -263,13 +245,7 @@ EXPECTED = [
     Row(Trial("fig2-rf", 1, POINT, 0), FAILED, None, "OSError: naïve, no", *COST),
     Row(Trial("fig2-rf", 1, POINT, 0), DONE, '{"sensitivity": 0.25}', None, *COST),
     Row(Trial("fig2-rf", 1, POINT, 1), DONE, '{"sensitivity": 0.375}', None, *COST),
-    Row(
-        Trial("fig3-raf", 2, '{"d": 8, "data": "gaussian", "map": "raf", "n": 10}', 5),
-        DIED,
-        None,
-        "its process died",
-        *COST,
-    ),
+    Row(Trial("fig3-raf", 2, OTHER, 5), DIED, None, "its process died", *COST),
 ]
 CURRENT = (len(MIGRATIONS), list(range(1, len(MIGRATIONS) + 1)))
 
@@ -297,13 +273,6 @@ def test_the_first_step_did_not_change_since_the_file_was_written() -> None:
     assert "machine" not in _schema(FIRST)[2]
 
 
-def test_a_new_store_has_the_current_schema(tmp_path: Path) -> None:
-    Store(tmp_path / "store.sqlite").close()
-    number, made, columns = _schema(tmp_path / "store.sqlite")
-    assert (number, made) == CURRENT
-    assert "machine" in columns
-
-
 def test_an_old_store_is_migrated_and_its_rows_stay(old: Path) -> None:
     with Store(old) as store:
         assert list(store.rows()) == EXPECTED
@@ -312,15 +281,13 @@ def test_an_old_store_is_migrated_and_its_rows_stay(old: Path) -> None:
         assert [found["sensitivity"] for found in store.records(finished)] == [0.25, 0.375]
         assert store.add(row(trial(7)))
         assert next(store.rows(["one"])).machine == "here"
+    Store(old.with_name("new.sqlite")).close()
+    assert _schema(old) == _schema(old.with_name("new.sqlite"))
     assert _schema(old)[:2] == CURRENT
-    assert sides(old) == []
-    db = sqlite3.connect(old)
-    for change in ("UPDATE trials SET machine = 'there'", "DELETE FROM trials"):
-        with pytest.raises(sqlite3.IntegrityError, match="appended"):
-            db.execute(change)
-    db.close()
-    with Store(old) as store:
-        assert list(store.rows())[:-1] == EXPECTED
+    with closing(sqlite3.connect(old)) as db:
+        for change in ("UPDATE trials SET machine = 'there'", "DELETE FROM trials"):
+            with pytest.raises(sqlite3.IntegrityError, match="appended"):
+                db.execute(change)
 
 
 def test_reading_migrates_nothing(old: Path) -> None:
@@ -332,34 +299,21 @@ def test_reading_migrates_nothing(old: Path) -> None:
     assert sides(old) == []
 
 
-@pytest.mark.parametrize(
-    "bad",
-    ["no SQL at all", "INSERT INTO migrations VALUES (1, '', '')", "DELETE FROM trials"],
-    ids=["syntax", "key", "trigger"],
-)
+@pytest.mark.parametrize("bad", ["no SQL at all", "INSERT INTO migrations VALUES (1, '', '')"], ids=["syntax", "key"])
 def test_a_migration_that_fails_half_way_leaves_the_old_schema(
     old: Path, monkeypatch: pytest.MonkeyPatch, bad: str
 ) -> None:
     steps = (*MIGRATIONS, ("CREATE TABLE further (x)", "ALTER TABLE trials ADD COLUMN other TEXT"), (bad,))
     monkeypatch.setattr(module, "MIGRATIONS", steps)
-    with pytest.raises(StoreError, match="cannot write the store") as caught:
-        Store(old)
-    assert "\n" not in str(caught.value)
+    for path in (old, old.with_name("new.sqlite")):
+        with pytest.raises(StoreError, match="cannot write the store") as caught:
+            Store(path)
+        assert "\n" not in str(caught.value)
     assert _schema(old) == _schema(FIRST)
-    assert sides(old) == []
     monkeypatch.undo()
-    with Store(old) as store:
+    with Store(old) as store, Store(old.with_name("new.sqlite")) as new:
         assert list(store.rows()) == EXPECTED
-    assert _schema(old)[0] == len(MIGRATIONS)
-
-
-def test_a_store_that_cannot_be_made_whole_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MIGRATIONS", (*MIGRATIONS, ("no SQL at all",)))
-    with pytest.raises(StoreError, match="cannot write the store"):
-        Store(tmp_path / "store.sqlite")
-    monkeypatch.undo()
-    with Store(tmp_path / "store.sqlite") as store:
-        assert store.add(row(trial()))
+        assert new.add(row(trial()))
 
 
 def test_processes_migrate_one_store_at_once(old: Path) -> None:

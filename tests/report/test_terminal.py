@@ -71,14 +71,6 @@ def test_a_bar_is_as_long_as_its_value_and_lightly_as_its_ceiling(bar: Bar, text
     assert (bar.text(8).plain, bar.text(8, ascii_only=True).plain) == (text, in_ascii)
 
 
-@pytest.mark.parametrize("cells", [1, 7, 30])
-def test_lengths_are_proportional_and_never_overflow(cells: int) -> None:
-    for eighths in range(8 * cells + 1):
-        text = Bar(eighths / 8, cells, cells).text(cells).plain
-        assert len(text) == cells
-        assert text.count("█") == eighths // 8
-
-
 def _words(*values: tuple[float, float | None]) -> RenderableType:
     rows = [{"word": word, "sensitivity": value, "ceiling": bound} for word, (value, bound) in enumerate(values)]
     made: RenderableType = word_bars(rows)
@@ -95,16 +87,13 @@ def test_bars_of_words_share_their_scale_and_fill_the_width() -> None:
     assert max(map(len, lines)) == 60
 
 
-def test_loose_ceilings_leave_half_of_the_width_to_the_values() -> None:
-    lines = _plain(_words((1.0, 20.0), (0.5, 15.0)), 60)
-    assert [line.count("█") for line in lines[2:]] == [16, 8]
-    assert "→" in lines[2]
-
-
-def test_bars_without_ceilings_use_the_whole_width() -> None:
-    lines = _plain(_words((1.0, None), (0.5, None)), 41)
-    assert lines[2] == "   0  " + "█" * 22 + "        1.000"
-    assert "ceiling" not in lines[0]
+@pytest.mark.parametrize(
+    ("bounds", "width", "cells"), [((20.0, 15.0), 60, [16, 8]), ((None, None), 41, [22, 11])], ids=["loose", "none"]
+)
+def test_values_have_at_least_half_of_the_width(bounds: tuple[float | None, ...], width: int, cells: list[int]) -> None:
+    lines = _plain(_words(*zip((1.0, 0.5), bounds, strict=True)), width)
+    assert [line.count("█") for line in lines[2:]] == cells
+    assert ("→" in lines[2]) is ("ceiling" in lines[0]) is (bounds[0] is not None)
 
 
 def test_bars_are_encoded_in_ascii() -> None:
@@ -165,6 +154,12 @@ def test_long_seeds_count_and_a_ratio_needs_a_value(
     head, _, line = capsys.readouterr().out.splitlines()[2:5]
     assert "trial" not in head
     assert line.split()[:5] == [str(2**63 - 1), "3", "0", "2.000", "-"]
+
+
+@pytest.mark.parametrize(("status", "shown"), [("converged", "converged"), ("stopped", "step limit")])
+def test_a_trial_converged_if_all_its_words_did(capsys: pytest.CaptureFixture[str], status: str, shown: str) -> None:
+    print_trials("", [ROW, ROW | {"word": 4, "status": status}], every_word=True)
+    assert f" {shown}" in capsys.readouterr().out
 
 
 def test_missing_models_are_listed_with_their_command(capsys: pytest.CaptureFixture[str]) -> None:

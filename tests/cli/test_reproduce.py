@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import re
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from experiments import trials
+
+from cli.conftest import Run
 from wordsway import figures
-from wordsway.cli import main
 from wordsway.experiments import Experiment, Verdict, executors
 from wordsway.experiments.store import DONE, FAILED
 
-Run = Callable[..., tuple[int, str, str]]
 SIZES = "x 0 to 3"
 
 
@@ -31,23 +29,6 @@ def _threads(count: int) -> Iterator[Executor]:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Run a command line in this process, in an empty folder: its exit code, stdout and stderr."""
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(executors, "open_processes", _threads)
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    return call
-
-
-@pytest.fixture
 def offer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Replace the figures by small ones."""
 
@@ -55,17 +36,20 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         found = {one.name: one for one in known}
         monkeypatch.setattr(figures, "all_figures", lambda: found)
 
-    call(trials.experiment())
     return call
 
 
 @pytest.fixture
-def tiny(run: Run, offer: Any) -> Run:
+def tiny(run: Run, offer: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Run commands on a small figure, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(executors, "open_processes", _threads)
+    offer(trials.experiment())
     return run
 
 
 @pytest.fixture
-def flag(tmp_path: Path, offer: Callable[..., None]) -> Path:
+def flag(tmp_path: Path, tiny: Run, offer: Callable[..., None]) -> Path:
     """A file: as long as it exists, the trials of the figure fail unless x = 0."""
     path = tmp_path / "flag"
     path.touch()
@@ -96,10 +80,6 @@ def test_reproduce_runs_the_trials_prints_the_verdict_and_writes_the_files(tiny:
     names = {"tiny.csv", "tiny.json", "tiny.png", "tiny.svg", "tiny-dark.svg", "index.html", "store.sqlite"}
     assert names <= {path.name for path in (tmp_path / "results").iterdir()}
     assert "the mean grows" in (tmp_path / "results" / "index.html").read_text(encoding="utf-8")
-
-
-def test_stored_trials_are_not_run_again(tiny: Run) -> None:
-    tiny("reproduce", "tiny")
     code, out, err = tiny("reproduce", "tiny")
     assert (code, err) == (0, "all 8 trials are stored: nothing to run\n")
     assert out.splitlines()[-1] == "0 trials run, 8 were stored; the page is results/index.html"
@@ -161,17 +141,6 @@ def test_a_claim_that_does_not_hold_is_exit_code_1(tiny: Run, offer: Callable[..
     assert code == 1
     assert re.search(r"^ +does not hold +the mean falls *$", out, flags=re.MULTILINE)
     assert err.splitlines()[-1] == "wordsway: claims that do not hold: tiny"
-
-
-def test_an_interrupt_is_exit_code_130_and_one_line(tiny: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Interrupted(ThreadPoolExecutor):
-        def submit(self, *arguments: Any, **more: Any) -> Any:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(sys.modules[__name__], "ThreadPoolExecutor", Interrupted)
-    code, out, err = tiny("reproduce")
-    message = "wordsway: interrupted: 0 of 8 trials are stored, run the same command again to go on"
-    assert (code, out, err.splitlines()[1:]) == (130, "", [message])
 
 
 def test_a_model_that_no_figure_uses_is_reported(tiny: Run) -> None:
@@ -239,23 +208,16 @@ NO_DASK = "a Dask scheduler must answer at {} within 10 s, got {}"
     [
         ("reproduce tinny", r"figure must be one of tiny, got 'tinny' \(did you mean 'tiny'\?\)"),
         ("reproduce --trials 0", "trials must be an integer >= 1, got 0"),
-        ("reproduce --trials 0 --dry-run", "trials must be an integer >= 1, got 0"),
-        ("reproduce --workers -1", "workers must be an integer >= 1, got -1"),
         ("reproduce --workers 0 --dry-run", "workers must be an integer >= 1, got 0"),
         ("reproduce --seed -1", r"seed must be an integer with 0 <= seed < 2\^63, got -1"),
         ("reproduce --scale papr", r"scale must be one of quick, paper, got 'papr' \(did you mean 'paper'\?\)"),
         ("reproduce --out a-file", NO_FOLDER.format("a-file")),
         ("reproduce --out a-file --dry-run", NO_FOLDER.format("a-file")),
-        ("reproduce --out a-file/in", NO_FOLDER.format("a-file/in")),
-        ("reproduce --dask nowhere", NO_DASK.format("nowhere", "missing port number .*")),
         ("reproduce --dask http://h:1", NO_DASK.format("http://h:1", "unknown .*'http'.*")),
-        ("reproduce --dask inproc://h", NO_DASK.format("inproc://h", "an address inside .*")),
         ("results show --out empty", NO_RESULTS.format("empty")),
-        ("results export --out empty", NO_RESULTS.format("empty")),
         ("results show --out nothing", NO_RESULTS.format("nothing")),
         ("results show --out a-file", NO_FOLDER.format("a-file")),
         ("results show tinny", NO_TRIALS),
-        ("results export tinny", NO_TRIALS),
         ("results export --format cvs", r"format must be one of csv, .*, got 'cvs' \(did you mean 'csv'\?\)"),
     ],
 )
@@ -275,7 +237,6 @@ def test_mistakes_are_one_line_and_write_nothing(tiny: Run, tmp_path: Path, argu
     ("arguments", "message"),
     [
         ("reproduce --workers 2 --dask tcp://h:1", "--workers and --dask exclude each other: a cluster has its own"),
-        ("reproduce --trials two", "Usage: wordsway reproduce"),
         ("reproduce --what", "Usage: wordsway reproduce"),
         ("results --out other show", "give --out and --json after show, not before it"),
         ("results --json export", "give --out and --json after export, not before it"),
