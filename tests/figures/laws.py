@@ -107,6 +107,7 @@ def sweep(point: Record, law: Callable[[str, int, int], float]) -> Record:
         "points": [
             {"activation": name, "samples": int(count), "width": int(width)}
             | {"sensitivity": law(name if drawn else "tanh", int(count), int(width))}
+            | ({"interaction_centred": 1.02, "interaction_law": 1.0, "lower_bound": 0.1} if width == widths[-1] else {})
             for name in names
             for count in samples
             for width in widths

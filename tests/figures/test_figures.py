@@ -194,7 +194,10 @@ def test_rows_of_nested_records() -> None:
     robust_rows = table("robust-rf")
     first = robust_rows[0]
     assert (first["data"], first["activation"], first["samples"], first["width"]) == ("gaussian", "square", 80, 1000)
-    assert (first["trials"], first["deviation"]) == (2, 0.0)
+    assert (first["trials"], first["deviation"], first["over_lower"]) == (2, 0.0, None)
+    widest = [row for row in robust_rows if row["interaction_ratio"] is not None]
+    assert {(row["data"], row["width"]) for row in widest} == {("gaussian", 8000), ("digits", 4000)}
+    assert "over_lower" not in table("robust-ntk")[0]
     flow = table("ntk-flow")
     assert [row["time"] for row in flow if row["width"] == 30] == [0.0, 0.25, 0.5, 1.0, 2.0, 3.0]
     assert flow[3] == pytest.approx({**flow[3], "actual": math.exp(-1.5), "used": math.exp(-1.0)})
@@ -279,6 +282,13 @@ def _swept(law: Callable[[str, int, int], float]) -> Change:
     return lambda point, record: sweep(point, law)
 
 
+def _widest(values: Record) -> Change:
+    """Change the terms of the proofs, which the points of the largest width have."""
+    return lambda point, record: {
+        "points": [{**one, **values} if "lower_bound" in one else one for one in record["points"]]
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "change", "broken"),
     [
@@ -317,6 +327,8 @@ def _swept(law: Callable[[str, int, int], float]) -> Change:
         ("ntk-loss", lambda point, record: {"loss": 0.0}, ["they are not"]),
         ("robust-rf", _swept(lambda name, count, width: math.sqrt(count)), ["square: S falls", "cos: S falls"]),
         ("robust-rf", _swept(lambda name, count, width: robust(name, 100, width)), ["S grows with N"]),
+        ("robust-rf", _widest({"interaction_centred": 1.06}), ["|I|_F of centred features"]),
+        ("robust-rf", _widest({"lower_bound": 99.0}), ["S is above the lower bound"]),
         ("robust-ntk", _swept(lambda name, count, width: width**-0.5), ["does not fall"]),
         ("smooth-real", lambda point, record: steepness(point, 0.45), ["n^(1/4)"]),
         ("smooth-real", lambda point, record: {"status": "stopped"}, ["converged"]),

@@ -101,9 +101,11 @@ def test_a_sweep_is_what_single_measurements_return() -> None:
     points = record_of(figure("robust-rf"), point, 4)["points"]
     assert len(points) == 8
     inputs, labels = gaussian_context(10, 8, 4), signs(generator(4, "labels"), 9)
-    alone = feature_robustness("rf", inputs[:5], labels[:5], inputs[-1], 60, "cos", seed=4)
-    (found,) = (p["sensitivity"] for p in points if (p["activation"], p["samples"], p["width"]) == ("cos", 5, 60))
-    assert found == pytest.approx(alone.value, rel=1e-8)
+    alone = feature_robustness("rf", inputs[:5], labels[:5], inputs[-1], 60, "cos", seed=4, terms=True)
+    (found,) = (p for p in points if (p["activation"], p["samples"], p["width"]) == ("cos", 5, 60))
+    assert {"sensitivity", "lower_bound", "interaction_law"} <= set(found)
+    for name in set(found) - {"activation"}:
+        assert found[name] == pytest.approx(alone.to_dict()[name], rel=1e-7, abs=1e-12), name
     images = {"kind": "ntk", "data": "digits", "d": 64, "samples": "9", "widths": "5", "activations": "tanh"}
     (found,) = record_of(figure("robust-ntk"), images, 1)["points"]
     X, y = image_samples("digits", 10, 1)

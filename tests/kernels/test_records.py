@@ -13,7 +13,8 @@ NETWORK, X = ws.Network.drawn([5, 6, 6]), ws.gaussian_context(4, 5)
 Y = X[:, 0].sign()
 COST = {"seconds", "peak_mb", "dtype", "device", "evaluations"}
 ROBUST = {"kind", "samples", "d", "width", "activation", "seed", "sensitivity", "output", "fit", *COST}
-TERMS = {"interaction", "interaction_centred", "bound", "lambda_min", "lambda_min_residual"}
+TERMS = {"interaction", "interaction_centred", "interaction_law", "bound", "lower_bound", "lambda_min"}
+TERMS |= {"lambda_min_residual", "lambda_max_centred"}
 RECORDS: dict[str, tuple[Callable[[], Record], set[str], str]] = {
     "eigenvalue": (
         lambda: ws.smallest_eigenvalue(ws.ntk(NETWORK, X)),

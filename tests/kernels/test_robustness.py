@@ -1,6 +1,8 @@
 """Robustness of regression on random and NTK features against autograd on the explicit model; sweeps of it."""
 
+import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from maps.twins import normal
 from torch import Tensor
 
-from wordsway import NumericalError
+from wordsway import NumericalError, gaussian_context
 from wordsway.activations import activation
 from wordsway.kernels import FeatureModel, feature_robustness, robustness_sweep
 from wordsway.kernels.features import FeatureBlocks, feature_rows
@@ -19,19 +21,19 @@ from wordsway.kernels.features import FeatureBlocks, feature_rows
 SMOOTH = ("square", "tanh", "cos", "softplus", "gelu", "sigmoid")
 
 
-def explicit(model: FeatureModel) -> Any:
+def _features(model: FeatureModel) -> Callable[[Tensor], Tensor]:
+    """The features of inputs, (N, d) -> (N, p), written out."""
+    weights, phi = torch.cat(list(model.weights())), activation(model.activation)
+    if model.kind == "rf":
+        return lambda X: phi(X @ weights.mT)
+    return lambda X: (X[:, :, None] * phi.derivative(X @ weights.mT)[:, None]).flatten(1)
+
+
+def explicit(model: FeatureModel) -> Callable[[Tensor], Tensor]:
     """The interpolator written out: features of all inputs, pinv, and f as a function that autograd goes through."""
-    weights = torch.cat(list(model.weights()))
-    phi = activation(model.activation)
-
-    def features(x: Tensor) -> Tensor:
-        if model.kind == "rf":
-            return phi(weights @ x)
-        return torch.outer(x, phi.derivative(weights @ x)).flatten()
-
-    Phi = torch.stack([features(x) for x in model.inputs])
-    theta = torch.linalg.pinv(Phi) @ model.labels
-    return lambda x: features(x) @ theta
+    features = _features(model)
+    theta = torch.linalg.pinv(features(model.inputs)) @ model.labels
+    return lambda x: features(x[None])[0] @ theta
 
 
 @settings(max_examples=40, deadline=None)
@@ -98,7 +100,41 @@ def test_the_terms_of_the_proofs(kind: str) -> None:
     assert found.terms.interaction == pytest.approx(float(torch.linalg.matrix_norm(matrix, ord=2)))
     assert found.terms.smallest.value == pytest.approx(float(torch.linalg.eigvalsh(model.kernel)[0]))
     assert found.value <= found.terms.bound
+    Phi = _features(model)
+    rows = Phi(X) - Phi(X).mean(0)
+    columns = torch.func.jacrev(lambda point: rows @ Phi(point[None])[0])(x)  # N d
+    assert found.terms.centred == pytest.approx(float(torch.linalg.matrix_norm(columns)))
+    assert found.terms.largest == pytest.approx(float(torch.linalg.eigvalsh(rows @ rows.mT)[-1]))
+    limit = 70 * math.sqrt(8 / 5) * activation("tanh").mean_derivative ** 2
+    assert found.terms.law == (pytest.approx(limit) if kind == "rf" else None)
     assert (found.kind, found.samples, found.d, found.width) == (kind, 8, 5, 70)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.sampled_from(["rf", "ntk"]), st.sampled_from(SMOOTH), st.integers(1, 12), st.integers(0, 999))
+def test_the_lower_bound_is_below_the_mean_square_over_random_labels(
+    kind: str, name: str, count: int, seed: int
+) -> None:
+    """The mean of |A y|^2 over independent signs y is |A|_F^2."""
+    x = normal(9, seed=seed)
+    model = FeatureModel(kind, normal(count, 9, seed=seed + 1), normal(count, seed=seed + 2).sign(), 60, name, seed)
+    terms = model.robustness(x, terms=True).terms
+    assert terms is not None
+    mean_square = torch.linalg.matrix_norm(model.interaction(x) @ torch.linalg.inv(model.kernel)) ** 2
+    assert 0 <= terms.lower <= float(x.norm() * mean_square.sqrt()) * (1 + 1e-9)
+    assert count == 1 or terms.lower > 0
+
+
+@pytest.mark.parametrize("name", ["tanh", "softplus", "sigmoid"])
+def test_the_centred_interaction_approaches_its_limit(name: str) -> None:
+    """k sqrt(N / d) (E phi')^2, the slides' formula; E (phi')^2 in its place would be a misprint."""
+    X, k = gaussian_context(121, 100, seed=1), 6000
+    terms = FeatureModel("rf", X[:-1], normal(120).sign(), k, name).robustness(X[-1], terms=True).terms
+    assert terms is not None
+    assert terms.law is not None
+    assert terms.centred / terms.law == pytest.approx(1, abs=0.04)
+    theorem = 10 * terms.centred / terms.largest
+    assert terms.lower == pytest.approx(theorem, rel=0.01)
 
 
 @pytest.mark.parametrize("kind", ["rf", "ntk"])

@@ -111,10 +111,17 @@ def robustness(
         measured = feature_robustness(kind, inputs[:-1], labels[:-1], inputs[-1], width, activation, number, terms)
         return [{**measured.to_dict(), "data": data}]
 
-    keys = ("seed", "sensitivity", "fit", *(("bound", "interaction", "lambda_min") if terms else ()), "seconds")
+    keys = ("seed", "sensitivity", "fit", *(("lower_bound", "bound") if terms else ()), "seconds")
+    norms = ("interaction_centred", "interaction_law") if kind == "rf" else ("interaction", "interaction_centred")
     inputs = _inputs(data, dimension)
     title = f"{kind} features, N={samples}, {inputs}, width {width}, {activation}: S = |x| |grad f(x)|"
-    run_trials(trial, trials, seed, as_json, lambda rows: print_rows(title, rows, keys))
+
+    def show(rows: Rows) -> None:
+        print_rows(title, rows, keys)
+        if terms:
+            print_rows("\nterms of the proofs", rows, ("seed", *norms, "lambda_min", "lambda_max_centred"))
+
+    run_trials(trial, trials, seed, as_json, show)
 
 
 def _inputs(data: str, d: int | None) -> str:

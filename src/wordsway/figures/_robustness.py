@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from wordsway.activations import ACTIVATIONS
@@ -26,8 +27,9 @@ def trial(parameters: Parameters, seed: int) -> TrialRecord:
     samples, widths = numbers(parameters["samples"]), numbers(parameters["widths"])
     d = parameters["d"] if parameters["data"] == "gaussian" else None
     inputs, labels = input_samples(parameters["data"], samples[-1] + 1, d, seed)
-    names = parameters["activations"].split()
-    return robustness_sweep(parameters["kind"], inputs[:-1], labels[:-1], inputs[-1], widths, samples, names, seed)
+    names, kind = parameters["activations"].split(), parameters["kind"]
+    new = inputs[-1]
+    return robustness_sweep(kind, inputs[:-1], labels[:-1], new, widths, samples, names, seed, terms=kind == "rf")
 
 
 def numbers(text: str) -> list[int]:
@@ -45,13 +47,27 @@ def grid(kind: str, names: str, sizes: Sizes) -> Callable[[RunConfig], Iterable[
 
 
 def table(results: Sequence[TrialResult]) -> Table:
-    """Return one row per kind of data, activation, number of samples and width."""
+    """Return one row per kind of data, activation, number of samples and width.
+
+    For random features, at the largest width, with two terms of the proof: the mean of the norm of the centred
+    interaction matrix over what it is in the limit, and the least S over its lower bound.
+    """
     names = ("data", "activation", "samples", "width")
-    sweeps = [{"data": result["data"], **point} for result in results for point in result.record["points"]]
-    return [
-        dict(zip(names, values, strict=True)) | statistics([row["sensitivity"] for row in rows], "mean", "deviation")
-        for values, rows in curves(sweeps, *names).items()
+    sweeps = [
+        {"kind": result["kind"], "data": result["data"], **point} for result in results for point in result["points"]
     ]
+    rows: Table = []
+    for values, trials in curves(sweeps, *names).items():
+        row = dict(zip(names, values, strict=True))
+        row |= statistics([trial["sensitivity"] for trial in trials], "mean", "deviation")
+        if trials[0]["kind"] == "rf":
+            known = [trial for trial in trials if "lower_bound" in trial]
+            norms = [(trial["interaction_centred"], trial["interaction_law"]) for trial in known]
+            ratios = [norm / limit for norm, limit in norms if limit > 1e-9 * norm]  # the limit is 0 where E phi' is
+            row["interaction_ratio"] = fmean(ratios) if ratios else None
+            row["over_lower"] = min((trial["sensitivity"] / trial["lower_bound"] for trial in known), default=None)
+        rows.append(row)
+    return rows
 
 
 def claims(table: Table, judge_one: Callable[[str, Table], list[Verdict]]) -> list[Verdict]:
@@ -92,10 +108,11 @@ def plot(rows: Table, figure: Figure) -> None:
 
 
 def estimate(parameters: Parameters) -> Estimate:
-    """Estimate one trial: features once, a kernel for each activation."""
+    """Estimate one trial: features once, a kernel and for rf an interaction matrix for each activation."""
     count, width = numbers(parameters["samples"])[-1], numbers(parameters["widths"])[-1]
     names = len(parameters["activations"].split())
-    work = 2.0 * count * width * (parameters["d"] + names * count)
+    terms = names * parameters["d"] if parameters["kind"] == "rf" else 0
+    work = 2.0 * count * width * (parameters["d"] + names * count + terms)
     return Estimate(0.3 + work / 2e10, 5 * 10**8 + 10 * count * width + 100 * count**2)
 
 
@@ -106,5 +123,5 @@ experiment = partial(
     table=table,
     plot=plot,
     estimate=estimate,
-    version=3,
+    version=4,
 )

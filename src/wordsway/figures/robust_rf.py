@@ -2,10 +2,11 @@
 
 from wordsway.activations import ACTIVATIONS
 from wordsway.experiments import Verdict
-from wordsway.experiments.claims import exponent
+from wordsway.experiments.claims import at_least_one, exponent, judge
 from wordsway.experiments.experiment import Table
 from wordsway.figures import _robustness as shared
 
+_NEAR = 0.05  # how far the mean norm of an interaction matrix may be from its limit; both have errors of order d / k
 NAMES = "square cos tanh softplus gelu relu"
 SIZES: shared.Sizes = {
     "quick": {"gaussian": (200, "80 160 240", "1000 2000 4000 8000"), "digits": (64, "80 160 240", "1000 2000 4000")},
@@ -20,7 +21,10 @@ def claims(table: Table) -> list[Verdict]:
     def judge(name: str, rows: Table) -> list[Verdict]:
         if abs(ACTIVATIONS[name].mean_derivative) < 1e-9:
             return [shared.falls(name, rows)]
-        return [shared.stays(name, rows), grows(name, rows)]
+        above = at_least_one(
+            f"{name}: S is above the lower bound of the proof", rows, "over_lower", "{:.2f} times at least"
+        )
+        return [shared.stays(name, rows), grows(name, rows), interaction(name, rows), above]
 
     return shared.claims(table, judge)
 
@@ -34,11 +38,21 @@ def grows(name: str, rows: Table) -> Verdict:
     )
 
 
+def interaction(name: str, rows: Table) -> Verdict:
+    """Judge that at the largest width the norm of the centred interaction matrix is the one of the proof."""
+    claim = f"{name}: |I|_F of centred features is k sqrt(N/d) (E phi')^2 within {_NEAR:.0%}"
+    ratios = [row["interaction_ratio"] for row in rows if row["interaction_ratio"] is not None]
+    measured = [f"{ratio:.3f}" for ratio in (min(ratios, default=0.0), max(ratios, default=0.0))]
+    near = all(abs(ratio - 1) <= _NEAR for ratio in ratios)
+    return judge(claim, ratios, lambda: (f"{' to '.join(measured)} times that", near))
+
+
 FIGURE = shared.experiment(
     name="robust-rf",
     title="Random features are never robust, unless E phi' = 0",
     about="S = |x| |grad f(x)| of the interpolator on k random features phi(V x) of N inputs, against k: it does "
-    "not fall where E phi' is not 0, however many features there are, and grows with N. On "
+    "not fall where E phi' is not 0, however many features there are, and grows with N, above the "
+    "bound by the interaction matrix and the largest eigenvalue of the centred kernel. On "
     "images of digits no activation becomes robust: some of two classes are too close.",
     grid=shared.grid("rf", NAMES, SIZES),
     claims=claims,

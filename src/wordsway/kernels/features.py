@@ -133,6 +133,11 @@ class FeatureFormulas:
             )
         return features
 
+    def law(self, width: int, inputs: Tensor) -> float | None:
+        """Return k sqrt(N / d) (E phi')^2, the norm of the centred interaction matrix in the limit; for rf only."""
+        count, d = inputs.shape
+        return width * math.sqrt(count / d) * self.phi.mean_derivative**2 if self.kind == "rf" else None
+
     def kernel(self, gram: Tensor, blocks: FeatureBlocks) -> Tensor:
         """Return K (N, N) from the sum of F F^T over all blocks of features F."""
         return gram if self.kind == "rf" else gram * blocks.inner_products

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from scipy.linalg import eigvalsh
 from torch import Tensor
 
 from wordsway import memory
@@ -26,30 +28,74 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Terms(Record):
-    """The terms of the proofs.
+    """The terms of the proofs, for the interaction matrix I = grad phi(x)^T Phi^T (d x N) and the kernel K.
 
     Attributes
     ----------
     interaction : float
-        Operator norm of the interaction matrix I = grad phi(x)^T Phi^T (d x N).
+        Operator norm of I.
     smallest : SmallestEigenvalue
-        Of the kernel.
+        Of K.
     bound : float
-        |x| |I| |y| / lambda_min, an upper bound on S.
+        |x| |I| |y| / lambda_min(K), an upper bound on S.
     centred : float
-        Frobenius norm of I with its columns centred over the training inputs.
+        Frobenius norm of I C, C = I_N - 1 1^T / N: with features that are centred over the training inputs.
+    law : float or None
+        k sqrt(N / d) (E phi')^2, which `centred` approaches for random features of inputs of norm sqrt(d), as N, d and
+        k / d grow; None for NTK features.
+    largest : float
+        The largest eigenvalue of the centred kernel C K C.
+    lower : float
+        |x| |A|_F |y| / (sqrt(N) lambda_max(C K C)) with A = I - I 1 1^T K / (1^T K 1): a lower bound on the root mean
+        square of S over random labels with E y y^T = (|y|^2 / N) I_N. A differs from I C by a matrix of rank 1 that is
+        small for random features: this is the bound of the theorem, S = Omega(|x| |I C|_F / lambda_max(C K C)).
+
+    Notes
+    -----
+    Proof of `lower`: the mean square of S is |x|^2 |I K^-1|_F^2 |y|^2 / N. With u = 1 / sqrt(N) and the matrix T =
+    C K C - C K u u^T K C / (u^T K u) on the complement of u, I K^-1 C = A C T^-1, A C = A, and T is at most C K C.
     """
 
     interaction: float
     smallest: SmallestEigenvalue
     bound: float
     centred: float
-
-    summary_fields = ("interaction", "smallest", "bound", "centred")
+    law: float | None
+    largest: float
+    lower: float
 
     def to_dict(self) -> dict[str, Any]:
-        small = {"lambda_min": self.smallest.value, "lambda_min_residual": self.smallest.residual}
-        return {"interaction": self.interaction, "interaction_centred": self.centred, "bound": self.bound, **small}
+        return {
+            "interaction": self.interaction,
+            "interaction_centred": self.centred,
+            "interaction_law": self.law,
+            "bound": self.bound,
+            "lower_bound": self.lower,
+            "lambda_min": self.smallest.value,
+            "lambda_min_residual": self.smallest.residual,
+            "lambda_max_centred": self.largest,
+        }
+
+
+def _terms(matrix: Tensor, kernel: Tensor, labels: Tensor, size: float, law: float | None) -> Terms:
+    """Return the terms of an interaction matrix (d, N), for |x| = size."""
+    count, smallest = len(kernel), smallest_eigenvalue(kernel)
+    norm, length = float(torch.linalg.matrix_norm(matrix, ord=2)), float(torch.linalg.vector_norm(labels))
+    sums = kernel.sum(1)
+    centred = kernel - sums / count - sums[:, None] / count + sums.sum() / count**2
+    largest = float(eigvalsh(centred.numpy(), subset_by_index=(count - 1, count - 1), check_finite=False)[0])
+    rest = matrix - torch.outer(matrix.sum(1), sums / sums.sum())  # maps the vector of ones to 0
+    return Terms(
+        interaction=norm,
+        smallest=smallest,
+        bound=size * norm * length / smallest.value,
+        centred=float(torch.linalg.matrix_norm(matrix - matrix.mean(1, keepdim=True))),
+        law=law,
+        largest=largest,
+        lower=size * float(torch.linalg.matrix_norm(rest)) * length / (math.sqrt(count) * largest)
+        if count > 1
+        else 0.0,
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -198,7 +244,8 @@ class FeatureModel:
         size = float(torch.linalg.vector_norm(point))
         with ResourceUsage() as usage:
             output, gradient = self._at(point)
-            proof_terms = self._terms(point, size) if terms else None
+            law = self._formulas.law(self.width, self.inputs)
+            proof_terms = _terms(self.interaction(point), self.kernel, self.labels, size, law) if terms else None
         usage.seconds += self.cost.seconds
         usage.peak_mb = max(usage.peak_mb, self.cost.peak_mb)
         return Robustness(
@@ -216,14 +263,6 @@ class FeatureModel:
             terms=proof_terms,
         )
 
-    def _terms(self, point: Tensor, size: float) -> Terms:
-        matrix = self.interaction(point)
-        smallest = smallest_eigenvalue(self.kernel)
-        norm = float(torch.linalg.matrix_norm(matrix, ord=2))
-        bound = size * norm * float(torch.linalg.vector_norm(self.labels)) / smallest.value
-        centred = matrix - matrix.mean(1, keepdim=True)
-        return Terms(norm, smallest, bound, float(torch.linalg.matrix_norm(centred)))
-
     def attack(self, x: Any, share: float = 0.01) -> tuple[float, float]:
         """Move x by `share` of its length along the gradient: return the change of f, and its linear prediction."""
         point = self._point(x)
@@ -240,13 +279,19 @@ class FeatureModel:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Point(Record):
-    """S at one width, number of samples and activation."""
+    """S at one width, number of samples and activation, with the terms of the proofs where they were computed."""
 
     width: int
     samples: int
     activation: str
     sensitivity: float
     fit: float
+    terms: Terms | None = None
+
+    json_names: ClassVar = {"terms": ""}
+
+    def to_dict(self) -> dict[str, Any]:
+        return super().to_dict() | ({} if self.terms is None else self.terms.to_dict())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -290,12 +335,14 @@ def robustness_sweep(
     samples: Sequence[int],
     activations: Sequence[str | Activation],
     seed: int = 0,
+    terms: bool = False,
 ) -> RobustnessSweep:
     """S(x) of `feature_robustness` at every width, for the first N samples for every N, and every activation.
 
     Each value is that of `feature_robustness` with the same seed. Rows of the weights are nested in the width, and
     samples in their number: one kernel is grown block by block, and its leading parts are those of fewer samples. Cost,
-    with the largest k and N: O(N k d) once, and O(N^2 k) per activation.
+    with the largest k and N: O(N k d) once, and O(N^2 k) per activation. With `terms`, those of the proofs are computed
+    at the largest width, for O(N k d) more per activation.
     """
     for name, values in (("widths", widths), ("samples", samples), ("activations", activations)):
         check_several(values, name)
@@ -312,12 +359,18 @@ def robustness_sweep(
     inputs = inputs[: counts[-1]]
     formulas[0].count(sizes[0], inputs)
     with ResourceUsage() as usage:
-        points = _sweep(formulas, inputs, labels, point, FeatureBlocks(inputs, sizes, seed), counts)
+        points = _sweep(formulas, inputs, labels, point, FeatureBlocks(inputs, sizes, seed), counts, terms)
     return RobustnessSweep(kind, points, usage.computed_in(inputs.dtype, inputs.device, len(points)))
 
 
 def _sweep(
-    formulas: list[FeatureFormulas], inputs: Tensor, labels: Tensor, x: Tensor, blocks: FeatureBlocks, counts: list[int]
+    formulas: list[FeatureFormulas],
+    inputs: Tensor,
+    labels: Tensor,
+    x: Tensor,
+    blocks: FeatureBlocks,
+    counts: list[int],
+    terms: bool,
 ) -> tuple[Point, ...]:
     """Grow the kernels and solve them at every width, then sum all gradients in one more pass."""
     keys = [(width, count) for width in blocks.widths for count in counts]
@@ -334,14 +387,34 @@ def _sweep(
                     solver = KernelSolver(part, formula.count(width, inputs[:count]))
                     alphas[number, place, :count], fits[number, place] = solver.interpolate(target)
     gradients = inputs.new_zeros(len(formulas), len(keys), len(x))
+    interactions = inputs.new_zeros(len(formulas) if terms else 0, len(x), len(inputs))
     ends = torch.tensor([[width] for width, _ in keys])
     for block, products, end in blocks:
         used = (ends >= end).to(alphas)  # blocks end at every width, so that each is used whole or not at all
-        for formula, alpha, gradient in zip(formulas, alphas, gradients, strict=True):
-            gradient += formula.share(x, inputs, block, formula.features(products), alpha * used)[1]
-    values = torch.linalg.vector_norm(x) * torch.linalg.vector_norm(gradients, dim=2)
+        for number, formula in enumerate(formulas):
+            features = formula.features(products)
+            gradients[number] += formula.share(x, inputs, block, features, alphas[number] * used)[1]
+            if terms:
+                interactions[number] += formula.interaction(x, inputs, block, features)
+    size = float(torch.linalg.vector_norm(x))
+
+    def proof_terms(number: int, width: int, count: int) -> Terms | None:
+        if not terms or width < blocks.widths[-1]:
+            return None
+        kernel = formulas[number].kernel(grams[number].matrix(), blocks)[:count, :count]
+        law = formulas[number].law(width, inputs[:count])
+        return _terms(interactions[number, :, :count], kernel, labels[:count], size, law)
+
+    values = size * torch.linalg.vector_norm(gradients, dim=2)
     return tuple(
-        Point(width, count, formula.phi.name, float(values[number, place]), float(fits[number, place]))
+        Point(
+            width=width,
+            samples=count,
+            activation=formula.phi.name,
+            sensitivity=float(values[number, place]),
+            fit=float(fits[number, place]),
+            terms=proof_terms(number, width, count),
+        )
         for number, formula in enumerate(formulas)
         for place, (width, count) in enumerate(keys)
     )
