@@ -58,8 +58,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Measure every speed claim, ours against the published algorithm. All cases together, at full "
         "size, write benchmarks/RESULTS.md; some of them only print.",
     )
-    parser.add_argument("cases", metavar="CASE", nargs="*", help="cases to run; all unless some are named")
-    parser.add_argument("--list", action="store_true", help="say what cases there are")
+    parser.add_argument("cases", metavar="CASE", nargs="*", help="cases to run; default: all")
+    parser.add_argument("--list", action="store_true", help="list the cases")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, no targets, nothing written: does it run?")
     parser.add_argument(
         "--resume", action="store_true", help="keep what an earlier run of the same code measured on this machine"
@@ -89,7 +89,7 @@ def _run(name: str, quick: bool, child: Child, position: int, count: int) -> Out
     print(f"[{position}/{count}] {name}: {case.summary}{', at a tiny size' if quick else ''}", file=sys.stderr)
     try:
         return case.run(child, case.small if quick else case.full)
-    except ChildError as error:  # the other cases still say something
+    except ChildError as error:  # the other cases still run
         return Outcome(targets=(Target(name, _RUNS, str(error), False),))
 
 
@@ -104,7 +104,7 @@ def _verdict(outcomes: Sequence[Outcome], quick: bool) -> int:
 
 
 def load() -> float | None:
-    """How many programs ran at once in the last minute, where the system says: their work would be counted as ours."""
+    """Return how many programs ran at once in the last minute, where it is known: their work would count as ours."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.child import Child
-from benchmarks.report import Outcome, Row, Target, number, span
+from benchmarks.report import Outcome, Row, Target, costs, number, span, under, within
 from wordsway.memory import human
 
 LARGE = "Sizes that dense weights cannot reach, and many words at once (ours)"
@@ -23,11 +23,11 @@ def large(child: Child, size: Mapping[str, Any]) -> Outcome:
     cells = {
         "case": case,
         "dense weights need": human(dense),
-        **_costs(got),
+        **costs(got, rise=True),
         "S": f"{min(got['values']):.5f} to {max(got['values']):.5f}" if len(got["values"]) > 1 else _one(got["values"]),
         "ceiling": _one(got["ceilings"]),
     }
-    targets = (_within(case, got, size["seconds"]), _under(case, got, size["memory"]))
+    targets = (within(case, got, size["seconds"]), under(case, got, size["memory"]))
     return Outcome((Row(LARGE, cells),), targets)
 
 
@@ -38,9 +38,9 @@ def profile(child: Child, size: Mapping[str, Any]) -> Outcome:
     for ceiling, label in (("quick", "quick ceilings"), (None, "no ceilings")):
         got = child("profile", n=n, d=d, ceiling=ceiling)
         case = f"raf, n={n}, d={d}, all {got['words']} words, {label}"
-        cells = {"case": case, **_costs(got), "S": f"{got['S']:.5f}"}
+        cells = {"case": case, **costs(got, rise=True), "S": f"{got['S']:.5f}"}
         rows.append(Row(LARGE, {**cells, "ceiling": f"{got['ceiling']:.5f}"} if ceiling else cells))
-        targets.append(_within(case, got, size["seconds"]))
+        targets.append(within(case, got, size["seconds"]))
     return Outcome(tuple(rows), tuple(targets))
 
 
@@ -48,14 +48,14 @@ def vocabulary(child: Child, size: Mapping[str, Any]) -> Outcome:
     """raf for every entry of the vocabulary in place of one word."""
     got = child("vocabulary", n=size["n"], d=size["d"], sample=size["sample"], runs=size["runs"])
     case = f"raf, n={size['n']}, d={size['d']}, {got['candidates']:,} replacements of a word"
-    row = Row(LARGE, {"case": case, **_costs(got), "S": f"{got['S']:.5f}", "ceiling": "exact"})
+    row = Row(LARGE, {"case": case, **costs(got, rise=True), "S": f"{got['S']:.5f}", "ceiling": "exact"})
     exact = Target(
         case,
-        f"as the plain map says for {got['sample']} random replacements, to 1e-10",
+        f"equal to the plain map for {got['sample']} random replacements, to 1e-10",
         f"{got['gap']:.0e}",
         got["gap"] <= 1e-10,
     )
-    return Outcome((row,), (_within(case, got, size["seconds"]), exact))
+    return Outcome((row,), (within(case, got, size["seconds"]), exact))
 
 
 def ceilings(child: Child, size: Mapping[str, Any]) -> Outcome:
@@ -64,24 +64,24 @@ def ceilings(child: Child, size: Mapping[str, Any]) -> Outcome:
     got = child("ceilings", n=n, d=d, contexts=contexts, efforts=["simple", *size["limits"]])
     case = f"raf, n={n}, d={d}, {contexts} reviews"
     rows, targets = [], []
-    for effort, found in got["efforts"].items():
+    for effort, measured in got["efforts"].items():
         cells = {
             "case": case,
             "certificate": effort,
-            "ceiling / value: least / mean / most": span(found["ratios"]),
-            "seconds": number(found["seconds"]),
+            "ceiling / value: least / mean / most": span(measured["ratios"]),
+            "seconds": number(measured["seconds"]),
         }
         rows.append(Row(CERTIFIED, cells))
         limit = size["limits"].get(effort)
         if limit is not None:
-            worst, least = max(found["ratios"]), min(found["ratios"])
+            worst, least = max(measured["ratios"]), min(measured["ratios"])
             claim = f"{effort} ceiling / value between 1 and {limit} for every review"
             targets.append(Target(case, claim, f"{least:.3f} to {worst:.3f}", least >= 1 - 1e-9 and worst <= limit))
     return Outcome(tuple(rows), tuple(targets))
 
 
 def accuracy(child: Child, size: Mapping[str, Any]) -> Outcome:
-    """The fast responses give the numbers of the plain maps."""
+    """The fast responses against the plain maps."""
     rows, targets = [], []
     for name, (n, d) in size["maps"].items():
         got = child("accuracy", name=name, n=n, d=d, count=size["count"])
@@ -95,15 +95,3 @@ def accuracy(child: Child, size: Mapping[str, Any]) -> Outcome:
 def _one(values: list[float | None]) -> str:
     known = [value for value in values if value is not None]
     return f"{known[0]:.5f}" if known else ""
-
-
-def _costs(got: Mapping[str, Any]) -> dict[str, str]:
-    return {"seconds": number(got["seconds"]), "memory": human(got["rise"]), "whole process": human(got["peak"])}
-
-
-def _within(case: str, got: Mapping[str, Any], limit: float) -> Target:
-    return Target(case, f"within {limit:g} s", f"{number(got['seconds'])} s", got["seconds"] <= limit)
-
-
-def _under(case: str, got: Mapping[str, Any], limit: int) -> Target:
-    return Target(case, f"under {human(limit)}, the whole process", human(got["peak"]), got["peak"] < limit)

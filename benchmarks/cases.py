@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import alone, compare, generalization, kernels, laboratory, models, smoothness
+from benchmarks import jobs as jobs  # registers those of alone and compare
 from benchmarks.child import Child
 from benchmarks.report import Outcome
 
@@ -144,7 +145,7 @@ CASES: dict[str, Case] = {
         {"kind": "head", "n": 8, "size": 4, "threads": 1, "seconds": None, "memory": 3 * _GB},
     ),
     "ntk": Case(
-        "tangent kernel, N=1000, width 300, 3 weights, against one backward pass a sample",
+        "tangent kernel, N=1000, width 300, 3 weights, against one backward pass per sample",
         kernels.against,
         {"count": 1000, "width": 300, "runs": 5},
         {"count": 25, "width": 4, "runs": 1},
@@ -158,7 +159,7 @@ CASES: dict[str, Case] = {
     "robust-rf": _robust("rf", 200_000, 60, 6 * _GB),
     "robust-ntk": _robust("ntk", 300, 10, 6 * _GB),
     "text-profile": Case(
-        "profile of a review of 64 tokens, the encoder, all words, against one search a word",
+        "profile of a review of 64 tokens, the encoder, all words, against one search per word",
         models.profile,
         {"n": 64, "threads": 2, "runs": 1, "seconds": 30},
         {"n": 6, "threads": 1, "runs": 1, "seconds": 30},

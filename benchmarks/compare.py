@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.child import Child, ChildError
-from benchmarks.report import Outcome, Row, Target, number
+from benchmarks.report import Outcome, Row, Target, faster, number
 from wordsway.memory import human
 
 TABLE = "Ours against the published algorithm"
@@ -15,7 +15,7 @@ _AGREE = 1e-9  # relative difference allowed between the two evaluations of one 
 
 
 def attention(child: Child, size: Mapping[str, Any]) -> Outcome:
-    """raf or relu-raf, same contexts and same weights: a row a trial."""
+    """raf or relu-raf, same contexts and same weights, one row per trial."""
     name, n, d = size["name"], size["n"], size["d"]
     pairs = []
     for seed in range(size["trials"]):
@@ -35,13 +35,13 @@ def attention(child: Child, size: Mapping[str, Any]) -> Outcome:
             "ceiling": f"{ours['ceiling']:.4f}",
         }
         rows.append(Row(TABLE, cells))
-    faster = min(theirs["seconds"] / ours["seconds"] for ours, theirs in pairs)
+    ratio = min(theirs["seconds"] / ours["seconds"] for ours, theirs in pairs)
     reached = min(ours["S"] / theirs["S"] for ours, theirs in pairs)
     # the child that ran the published algorithm searched again by ours: the same weights give the same number
     same = max(abs(theirs["ours_same_weights"] / ours["S"] - 1) for ours, theirs in pairs)
     case = f"{name}, n={n}, d={d}"
     targets = (
-        _faster(case, faster, 300),
+        faster(case, ratio, 300),
         Target(case, "S at least 0.9999 of the published S", f"{reached:.6f}", reached >= 0.9999),
         _agreement(case, [theirs for _, theirs in pairs], same),
     )
@@ -53,13 +53,13 @@ def random_features(child: Child, size: Mapping[str, Any]) -> Outcome:
     ours, theirs = _layered(child, size)
     case = f"rf, n={size['n']}, d={size['d']}"
     saving = theirs["rise"] / max(ours["rise"], 1)
-    mean, spread = _mean(theirs["values"]), _spread(theirs["values"])
+    mean, spread = statistics.fmean(theirs["values"]), statistics.stdev(theirs["values"])
     # 300 steps leave the published ascent short of the top, so ours is higher on the very same weights; what remains
     # after that factor is a difference in law, which there must not be
     further = theirs["ours_same_weights"] / theirs["S"]
-    away = abs(_mean(ours["values"]) - further * mean) / spread
+    away = abs(statistics.fmean(ours["values"]) - further * mean) / spread
     targets = (
-        _faster(case, theirs["seconds"] / ours["seconds"], 300),
+        faster(case, theirs["seconds"] / ours["seconds"], 300),
         Target(case, "at most 1/20 of the published memory", f"1/{saving:.0f}", saving >= 20),
         Target(
             case,
@@ -83,7 +83,7 @@ def deep_random_features(child: Child, size: Mapping[str, Any]) -> Outcome:
     ours, theirs = _layered(child, size)
     case = f"drf, L={size['depth']}, n={size['n']}, d={size['d']}"
     targets = (
-        _faster(case, theirs["seconds"] / ours["seconds"], 30),
+        faster(case, theirs["seconds"] / ours["seconds"], 30),
         _agreement(case, [theirs], 0.0),
     )
     return Outcome((_layered_row(case, ours, theirs),), targets)
@@ -98,9 +98,9 @@ def _layered_row(case: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) 
     cells = {
         "case": f"{case}, {len(ours['values'])} draws",
         **_costs(ours, theirs),
-        "published S": _mean_and_spread(theirs["values"]),
-        "our S": _mean_and_spread(ours["values"]),
-        "S ratio": f"{_mean(ours['values']) / _mean(theirs['values']):.4f}",
+        "published S": _mean_and_deviation(theirs["values"]),
+        "our S": _mean_and_deviation(ours["values"]),
+        "S ratio": f"{statistics.fmean(ours['values']) / statistics.fmean(theirs['values']):.4f}",
         "our S on the same weights": f"{theirs['ours_same_weights'] / theirs['S']:.4f} of the published",
     }
     return Row(TABLE, cells)
@@ -119,23 +119,11 @@ def _costs(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, str]
     }
 
 
-def _faster(case: str, ratio: float, wanted: int) -> Target:
-    return Target(case, f"at least {wanted} times faster", f"{number(ratio)} times", ratio >= wanted)
-
-
 def _agreement(case: str, theirs: Sequence[Mapping[str, Any]], other: float) -> Target:
     """Each witness has the same S by both evaluations, and repeated searches agree."""
     gap = max(other, *(max(each["published_by_ours"], each["ours_by_plain"]) for each in theirs))
     return Target(case, f"both sides agree on S of either witness to {_AGREE:.0e}", f"{gap:.0e}", gap <= _AGREE)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return statistics.fmean(values)
-
-
-def _spread(values: Sequence[float]) -> float:
-    return statistics.stdev(values)
-
-
-def _mean_and_spread(values: Sequence[float]) -> str:
-    return f"{_mean(values):.4f} +- {_spread(values):.4f}"
+def _mean_and_deviation(values: Sequence[float]) -> str:
+    return f"{statistics.fmean(values):.4f} +- {statistics.stdev(values):.4f}"

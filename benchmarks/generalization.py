@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,9 +11,9 @@ from torch import Tensor
 
 import wordsway as ws
 from benchmarks import published
-from benchmarks.child import Child
+from benchmarks.child import Child, job
 from benchmarks.metering import measure
-from benchmarks.report import Outcome, Row, Target, number
+from benchmarks.report import Outcome, Row, Target, costs, faster, number, under, within
 from wordsway.maps.catalogue import map_named
 from wordsway.memory import human
 from wordsway.seeds import generator, normal
@@ -33,6 +33,7 @@ def _samples(data: str, count: int, n: int, d: int, seed: int) -> tuple[Tensor, 
 # Jobs
 
 
+@job
 def generalization_ours(name: str, data: str, n: int, d: int, samples: int, runs: int) -> dict[str, Any]:
     """Both trainings and both losses at once, the features and the kernel included."""
     contexts, labels = _samples(data, samples + 1, n, d, 0)
@@ -41,13 +42,13 @@ def generalization_ours(name: str, data: str, n: int, d: int, samples: int, runs
         phi: Any = map_named(name).build(n, d, None, 0)
         return ws.one_word_generalization(phi, contexts[:-1], labels[:-1], contexts[-1], float(labels[-1]), WORD)
 
-    found, costs = measure(work, runs, warm=runs > 1)
-    first = found[0]
+    (first, *_), usage = measure(work, runs, warm=runs > 1)
     losses = {f"{one.problem.training} {one.problem.loss}": one.loss for one in first}
     fitted = all(one.interpolates for one in first)
-    return {**costs, "losses": losses, "gamma": first[0].gamma, "interpolates": fitted}
+    return {**usage, "losses": losses, "gamma": first[0].gamma, "interpolates": fitted}
 
 
+@job
 def generalization_published(data: str, n: int, d: int, samples: int) -> dict[str, Any]:
     """raf by the published algorithm: pinv, a p x p projector, 50 n steps of the whole map for each loss."""
     contexts, labels = _samples(data, samples + 1, n, d, 0)
@@ -73,8 +74,8 @@ def generalization_published(data: str, n: int, d: int, samples: int) -> dict[st
         }
         return {key: _descend(moved, loss, d, 50 * n) for key, loss in losses.items()}
 
-    (found,), costs = measure(work, warm=False)
-    return {**costs, "losses": found}
+    (losses,), usage = measure(work, warm=False)
+    return {**usage, "losses": losses}
 
 
 def _descend(moved: Any, loss: Any, d: int, steps: int) -> float:
@@ -84,17 +85,13 @@ def _descend(moved: Any, loss: Any, d: int, steps: int) -> float:
     for _ in range(steps):
         delta.requires_grad_(True)
         value = loss(moved(delta))
-        (slope,) = torch.autograd.grad(value, delta)
+        (gradient,) = torch.autograd.grad(value, delta)
         best = min(best, value.item())
-        delta = delta.detach() - RATE * slope
+        delta = delta.detach() - RATE * gradient
         length = float(delta.norm())
         delta = delta if length <= radius else delta * (radius / length)
     return best
 
-
-GENERALIZATION_JOBS: dict[str, Callable[..., dict[str, Any]]] = {
-    job.__name__: job for job in (generalization_ours, generalization_published)
-}
 
 # Cases
 
@@ -119,7 +116,7 @@ def against(child: Child, size: Mapping[str, Any]) -> Outcome:
         "our losses": " ".join(f"{ours['losses'][key]:.4f}" for key in theirs["losses"]),
     }
     targets = (
-        Target(case, "at least 20 times faster", f"{ratio:.1f} times", ratio >= 20),
+        faster(case, ratio, 20),
         Target(case, "every loss reached equal or lower, to 1e-4", f"{excess:.1e} more at most", excess <= 1e-4),
     )
     return Outcome((Row(AGAINST, cells),), targets)
@@ -133,14 +130,12 @@ def large(child: Child, size: Mapping[str, Any]) -> Outcome:
     cells = {
         "case": case,
         "a projector needs": human(8 * (n * d) ** 2),
-        "seconds": number(got["seconds"]),
-        "whole process": human(got["peak"]),
+        **costs(got),
         "losses": " ".join(f"{value:.4f}" for value in got["losses"].values()),
     }
-    limit, memory = size["seconds"], size["memory"]
     targets = (
-        Target(case, f"within {limit} s", f"{number(got['seconds'])} s", got["seconds"] <= limit),
-        Target(case, f"under {human(memory)}, the whole process", human(got["peak"]), got["peak"] < memory),
+        within(case, got, size["seconds"]),
+        under(case, got, size["memory"]),
         Target(case, "every training label is fitted", str(got["interpolates"]).lower(), bool(got["interpolates"])),
     )
     return Outcome((Row(LARGE, cells),), targets)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,12 +12,8 @@ from torch import Tensor
 
 import wordsway as ws
 from benchmarks import published
-from benchmarks.generalization import GENERALIZATION_JOBS
-from benchmarks.kernels import KERNEL_JOBS
-from benchmarks.laboratory import LAB_JOBS
+from benchmarks.child import job
 from benchmarks.metering import measure
-from benchmarks.models import MODEL_JOBS
-from benchmarks.smoothness import SMOOTHNESS_JOBS
 from wordsway.seeds import generator, normal
 
 WORD = 1  # the first word of a review: row 0 is the opening token, the same in every context
@@ -32,6 +27,7 @@ def context(data: str, n: int, d: int, seed: int) -> Tensor:
     return ws.gaussian_context(n, d, seed=seed)
 
 
+@job
 def attention_ours(name: str, n: int, d: int, seed: int, runs: int) -> dict[str, Any]:
     """Our search along one word, and the same with the quick ceiling."""
     X = context("reviews", n, d, seed)
@@ -42,8 +38,9 @@ def attention_ours(name: str, n: int, d: int, seed: int, runs: int) -> dict[str,
     return {**costs, "S": found[0].value, "ceiling": bounded[0].ceiling, "bounded_seconds": with_ceiling["seconds"]}
 
 
+@job
 def attention_published(name: str, n: int, d: int, seed: int) -> dict[str, Any]:
-    """The published ascent with the same context and weights, and what each side says of the other's witness."""
+    """The published ascent with the same context and weights, and each side's value at the other's witness."""
     X = context("reviews", n, d, seed)
     phi = ws.RandomAttention(d, SCORES[name], seed=seed)
     plain = published.attention(phi.weight, SCORES[name])
@@ -52,6 +49,7 @@ def attention_published(name: str, n: int, d: int, seed: int) -> dict[str, Any]:
     return {**costs, "S": found.value, **_cross_check(phi, plain, X, found)}
 
 
+@job
 def layered_ours(
     data: str, n: int, d: int, depth: int | None, draws: int, ceiling: str | None = None
 ) -> dict[str, Any]:
@@ -67,6 +65,7 @@ def layered_ours(
     return {**costs, "values": [f.value for f in found], "ceilings": [f.ceiling for f in found]}
 
 
+@job
 def layered_published(n: int, d: int, depth: int | None, draws: int) -> dict[str, Any]:
     """The published ascent on dense weights, timed for one draw, and its values over several draws."""
     name = "rf" if depth is None else "drf"
@@ -81,18 +80,19 @@ def layered_published(n: int, d: int, depth: int | None, draws: int) -> dict[str
     ours: Any = (
         ws.DeepRandomFeatures(n, d, depth, weights=weights) if depth else ws.RandomFeatures(n, d, weight=weights[0])
     )
-    answer = {**costs, "S": found.value, **_cross_check(ours, published.layers(weights), X, found)}
+    numbers = {**costs, "S": found.value, **_cross_check(ours, published.layers(weights), X, found)}
     if depth is None:
         columns = weights[0][:, WORD * d : (WORD + 1) * d].contiguous()
         again = _ascend_block((columns, weights[0] @ X.reshape(-1)), X, 0)
-        answer["block_gap"] = abs(again.value / found.value - 1)
+        numbers["block_gap"] = abs(again.value / found.value - 1)
         others = [_ascend_block(published.draw_block(X, WORD, draw), X, draw).value for draw in range(1, draws)]
     else:
         del weights
         others = [work(draw)[1].value for draw in range(1, draws)]
-    return {**answer, "values": [found.value, *others]}
+    return {**numbers, "values": [found.value, *others]}
 
 
+@job
 def profile(n: int, d: int, ceiling: str | None) -> dict[str, Any]:
     """All words of a Gaussian context, each on its own."""
     X = context("gaussian", n, d, 0)
@@ -103,6 +103,7 @@ def profile(n: int, d: int, ceiling: str | None) -> dict[str, Any]:
     return {**costs, "words": len(found.words), "S": best.value, "ceiling": best.ceiling}
 
 
+@job
 def vocabulary(n: int, d: int, sample: int, runs: int) -> dict[str, Any]:
     """Every entry of the encoder's vocabulary in place of one word; some of them again by the plain map."""
     X = context("reviews", n, d, 0)
@@ -117,10 +118,11 @@ def vocabulary(n: int, d: int, sample: int, runs: int) -> dict[str, Any]:
     return {**costs, "candidates": len(embeddings), "S": found[0].value, "top": top, "gap": max(gaps), "sample": sample}
 
 
+@job
 def ceilings(n: int, d: int, contexts: int, efforts: list[str]) -> dict[str, Any]:
     """Certified ceiling over value found, for several contexts and every effort."""
     _warm_attention("raf")
-    answer: dict[str, Any] = {"threads": torch.get_num_threads(), "efforts": {}}
+    numbers: dict[str, Any] = {"threads": torch.get_num_threads(), "efforts": {}}
     for effort in efforts:
         ratios, seconds = [], []
         for seed in range(contexts):
@@ -131,10 +133,11 @@ def ceilings(n: int, d: int, contexts: int, efforts: list[str]) -> dict[str, Any
             bound = ws.respond(phi, X, WORD).ceiling(math.sqrt(d), effort)
             seconds.append(time.perf_counter() - begin)
             ratios.append(math.inf if bound is None else float(bound.value) / value)
-        answer["efforts"][effort] = {"ratios": ratios, "seconds": statistics.median(seconds)}
-    return answer
+        numbers["efforts"][effort] = {"ratios": ratios, "seconds": statistics.median(seconds)}
+    return numbers
 
 
+@job
 def accuracy(name: str, n: int, d: int, count: int) -> dict[str, Any]:
     """Largest relative difference between the fast response and the plain map over random Deltas in the ball."""
     X = context("reviews", n, d, 0)
@@ -192,25 +195,3 @@ def _warm_layers(depth: int | None) -> None:
     ws.response_sensitivity(ws.random_feature_response(X, WORD, depth=depth), WORD)
     weights = published.draw_layers(12, depth, 0)
     published.ascend(published.along(published.layers(weights), X, WORD), 4, 2.0, 1.0, 2, 0)
-
-
-JOBS: dict[str, Callable[..., dict[str, Any]]] = (
-    {
-        job.__name__: job
-        for job in (
-            attention_ours,
-            attention_published,
-            layered_ours,
-            layered_published,
-            profile,
-            vocabulary,
-            ceilings,
-            accuracy,
-        )
-    }
-    | GENERALIZATION_JOBS
-    | SMOOTHNESS_JOBS
-    | KERNEL_JOBS
-    | MODEL_JOBS
-    | LAB_JOBS
-)

@@ -37,11 +37,11 @@ def load(folder: Path, name: str, of: str) -> Outcome | None:
         kept = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
         if kept["state"] != of:
             return None
-        told = kept["outcome"]
+        outcome = kept["outcome"]
         return Outcome(
-            tuple(Row(**row) for row in told["rows"]),
-            tuple(Target(**target) for target in told["targets"]),
-            tuple(told["remarks"]),
+            tuple(Row(**row) for row in outcome["rows"]),
+            tuple(Target(**target) for target in outcome["targets"]),
+            tuple(outcome["remarks"]),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -1,20 +1,20 @@
-"""Tangent kernels against one backward pass a sample, and robustness at the sizes of the paper."""
+"""Tangent kernels against one backward pass per sample, and robustness at the sizes of the paper."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 import wordsway as ws
-from benchmarks.child import Child
+from benchmarks.child import Child, job
 from benchmarks.metering import measure
-from benchmarks.report import Outcome, Row, Target, number
+from benchmarks.report import Outcome, Row, agree, costs, faster, number, under, within
 from wordsway.memory import human
 from wordsway.seeds import generator, signs
 
-AGAINST = "Tangent kernels: ours against one backward pass a sample"
+AGAINST = "Tangent kernels: ours against one backward pass per sample"
 LARGE = "Tangent kernels and robustness at the sizes of the paper (ours)"
 
 
@@ -25,15 +25,17 @@ def _drawn(count: int, width: int) -> tuple[ws.Network, torch.Tensor]:
 # Jobs
 
 
+@job
 def ntk_ours(count: int, width: int, runs: int) -> dict[str, Any]:
     """The kernel of a network of three weights, layer by layer."""
     network, X = _drawn(count, width)
-    (kernel, *_), costs = measure(lambda _: ws.ntk(network, X), runs)
-    return {**costs, "gap": _against_gradients(network, X, kernel), "trace": float(kernel.trace())}
+    (kernel, *_), usage = measure(lambda _: ws.ntk(network, X), runs)
+    return {**usage, "gap": _against_gradients(network, X, kernel), "trace": float(kernel.trace())}
 
 
+@job
 def ntk_published(count: int, width: int) -> dict[str, Any]:
-    """The Jacobian by one backward pass a sample, then J J^T."""
+    """The Jacobian by one backward pass per sample, then J J^T."""
     network, X = _drawn(count, width)
     weights = [weight.clone().requires_grad_(True) for weight in network.weights]
 
@@ -42,8 +44,8 @@ def ntk_published(count: int, width: int) -> dict[str, Any]:
         jacobian = torch.stack(rows)
         return jacobian @ jacobian.mT
 
-    (kernel,), costs = measure(work, warm=False)
-    return {**costs, "trace": float(kernel.trace())}
+    (kernel,), usage = measure(work, warm=False)
+    return {**usage, "trace": float(kernel.trace())}
 
 
 def _gradient(network: ws.Network, weights: list[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
@@ -61,24 +63,22 @@ def _against_gradients(network: ws.Network, X: torch.Tensor, kernel: torch.Tenso
     return float(((kernel[:20, :20] - exact).abs() / exact.diagonal().max()).max())
 
 
+@job
 def ntk_large(count: int, width: int) -> dict[str, Any]:
     """The kernel and its smallest eigenvalue."""
     network, X = _drawn(count, width)
-    (found,), costs = measure(lambda _: ws.smallest_eigenvalue(ws.ntk(network, X)), warm=False)
-    return {**costs, "value": found.value, "residual": found.residual, "status": found.status}
+    (least,), usage = measure(lambda _: ws.smallest_eigenvalue(ws.ntk(network, X)), warm=False)
+    return {**usage, "value": least.value, "residual": least.residual, "status": least.status}
 
 
+@job
 def robustness_large(kind: str, d: int, count: int, width: int) -> dict[str, Any]:
     """S at a new input."""
     X = ws.gaussian_context(count + 1, d)
     y = signs(generator(0, "labels"), count)
-    (found,), costs = measure(lambda _: ws.feature_robustness(kind, X[:-1], y, X[-1], width, "tanh"), warm=False)
-    return {**costs, "value": found.value, "fit": found.fit}
+    (robustness,), usage = measure(lambda _: ws.feature_robustness(kind, X[:-1], y, X[-1], width, "tanh"), warm=False)
+    return {**usage, "value": robustness.value, "fit": robustness.fit}
 
-
-KERNEL_JOBS: dict[str, Callable[..., dict[str, Any]]] = {
-    job.__name__: job for job in (ntk_ours, ntk_published, ntk_large, robustness_large)
-}
 
 # Cases
 
@@ -100,8 +100,8 @@ def against(child: Child, size: Mapping[str, Any]) -> Outcome:
         "our memory": human(ours["rise"]),
     }
     targets = (
-        Target(case, "at least 50 times faster", f"{ratio:.0f} times", ratio >= 50),
-        Target(case, "agreeing to 1e-10", f"{gap:.1e} apart at most", gap <= 1e-10),
+        faster(case, ratio, 50),
+        agree(case, gap, 1e-10, "agreeing to 1e-10"),
     )
     return Outcome((Row(AGAINST, cells),), targets)
 
@@ -110,8 +110,8 @@ def eigenvalue(child: Child, size: Mapping[str, Any]) -> Outcome:
     """The kernel and its smallest eigenvalue."""
     got = child("ntk_large", count=size["count"], width=size["width"])
     case = f"tangent kernel and smallest eigenvalue, N={size['count']}, width {size['width']}"
-    said = f"{got['value']:.4g} ({got['status']}, residual {got['residual']:.0e})"
-    return _within(case, got, size, {"result": said})
+    result = f"{got['value']:.4g} ({got['status']}, residual {got['residual']:.0e})"
+    return _limited(case, got, size, {"result": result})
 
 
 def robust(child: Child, size: Mapping[str, Any]) -> Outcome:
@@ -119,15 +119,10 @@ def robust(child: Child, size: Mapping[str, Any]) -> Outcome:
     kind, d, count, width = size["kind"], size["d"], size["count"], size["width"]
     got = child("robustness_large", kind=kind, d=d, count=count, width=width)
     case = f"{kind} robustness, d={d}, N={count}, k={width:,}"
-    return _within(case, got, size, {"result": f"S = {got['value']:.3f}"})
+    return _limited(case, got, size, {"result": f"S = {got['value']:.3f}"})
 
 
-def _within(case: str, got: Mapping[str, Any], size: Mapping[str, Any], cells: Mapping[str, str]) -> Outcome:
+def _limited(case: str, got: Mapping[str, Any], size: Mapping[str, Any], cells: Mapping[str, str]) -> Outcome:
     """A row with seconds and memory, and their limits."""
-    row = {"case": case, "seconds": number(got["seconds"]), "whole process": human(got["peak"]), **cells}
-    limit, memory = size["seconds"], size["memory"]
-    targets = (
-        Target(case, f"within {limit} s", f"{number(got['seconds'])} s", got["seconds"] <= limit),
-        Target(case, f"under {human(memory)}, the whole process", human(got["peak"]), got["peak"] < memory),
-    )
-    return Outcome((Row(LARGE, row),), targets)
+    targets = within(case, got, size["seconds"]), under(case, got, size["memory"])
+    return Outcome((Row(LARGE, {"case": case, **costs(got), **cells}),), targets)

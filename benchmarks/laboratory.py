@@ -15,9 +15,9 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
-from benchmarks.child import Child
+from benchmarks.child import Child, job
 from benchmarks.kept import FOLDER
-from benchmarks.report import Outcome, Row, Target, number
+from benchmarks.report import Outcome, Row, Target, number, under, within
 from wordsway.contexts import gaussian_context
 from wordsway.experiments import Experiment, RunConfig, Store, run
 from wordsway.experiments.executors import local
@@ -63,6 +63,7 @@ def _experiment(name: str, trial: Any, count: int) -> Experiment:
 # Jobs
 
 
+@job
 def lab_empty(count: int, workers: int) -> dict[str, Any]:
     """Seconds for many trials that do nothing, with the start of the processes and every commit."""
     experiment = _experiment("empty", empty_trial, count)
@@ -72,6 +73,7 @@ def lab_empty(count: int, workers: int) -> dict[str, Any]:
         return {"seconds": time.perf_counter() - begin, "done": summary.done}
 
 
+@job
 def lab_soak(count: int, workers: int, every: float) -> dict[str, Any]:
     """Many small trials while a worker is killed every few seconds, then a second run for those that died with one."""
     experiment = _experiment("soak", empty_trial, count)
@@ -81,15 +83,15 @@ def lab_soak(count: int, workers: int, every: float) -> dict[str, Any]:
             first = run(experiment, store, local(workers))
         seconds = time.perf_counter() - begin
         again = run(experiment, store, local(workers))
-        found = store.records(experiment.planned(RunConfig()))
+        results = store.records(experiment.planned(RunConfig()))
     quarter = len(sizes) // 4
     return {
         "seconds": seconds,
         "killed": len(killed),
         "died": first.died,
-        "told": first.done + first.died,
+        "reported": first.done + first.died,
         "complete": again.complete,
-        "right": len({one.seed for one in found if one.record == {"seed": one.seed}}),
+        "right": len({one.seed for one in results if one.record == {"seed": one.seed}}),
         "early": max(sizes[quarter : 2 * quarter], default=0),
         "late": max(sizes[3 * quarter :], default=0),
     }
@@ -97,7 +99,7 @@ def lab_soak(count: int, workers: int, every: float) -> dict[str, Any]:
 
 @contextmanager
 def _killer(every: float) -> Iterator[tuple[list[int], list[int]]]:
-    """Kill a worker every few seconds; gives the numbers of those killed, and the memory of this process over time."""
+    """Kill a worker every few seconds; yields the ids of those killed, and the memory of this process over time."""
     over, killed, sizes, chance = threading.Event(), [], [], random.Random(0)
 
     def kill() -> None:
@@ -122,6 +124,7 @@ def _killer(every: float) -> Iterator[tuple[list[int], list[int]]]:
         thread.join()
 
 
+@job
 def lab_sweep(count: int, workers: int) -> dict[str, Any]:
     """Seconds for a sweep that keeps every worker busy, and a digest of its numbers."""
     experiment = _experiment("busy", busy_trial, count)
@@ -129,11 +132,12 @@ def lab_sweep(count: int, workers: int) -> dict[str, Any]:
         begin = time.perf_counter()
         run(experiment, store, local(workers))
         seconds = time.perf_counter() - begin
-        found = store.records(experiment.planned(RunConfig()))
-    digest = hashlib.sha256(repr([(one.seed, one.record) for one in found]).encode()).hexdigest()
-    return {"seconds": seconds, "done": len(found), "digest": digest}
+        results = store.records(experiment.planned(RunConfig()))
+    digest = hashlib.sha256(repr([(one.seed, one.record) for one in results]).encode()).hexdigest()
+    return {"seconds": seconds, "done": len(results), "digest": digest}
 
 
+@job
 def lab_figures(
     names: list[str], scale: str, workers: int, trials: int | None = None, keep: str | None = None
 ) -> dict[str, Any]:
@@ -156,7 +160,7 @@ def lab_figures(
         "seconds": seconds,
         "peak": peak[0],
         "done": summary.done,
-        "asked": summary.planned,
+        "planned": summary.planned,
         "claims": len(verdicts),
         "hold": sum(verdict is True for verdict in verdicts),
     }
@@ -200,20 +204,18 @@ def _family_memory() -> Any:
         watcher.join()
 
 
-LAB_JOBS = {job.__name__: job for job in (lab_empty, lab_soak, lab_sweep, lab_figures)}
-
 # Cases
 
 
 def runner(child: Child, size: Mapping[str, Any]) -> Outcome:
-    """What the runner costs a trial."""
+    """What the runner costs per trial."""
     count, limit = size["count"], size["milliseconds"]
     got = child("lab_empty", count=count, workers=2)
     each = 1e3 * got["seconds"] / count
     case = f"{count:,} empty trials, 2 workers"
-    row = Row(TABLE, {"case": case, "seconds": number(got["seconds"]), "a trial": f"{each:.2f} ms"})
+    row = Row(TABLE, {"case": case, "seconds": number(got["seconds"]), "per trial": f"{each:.2f} ms"})
     targets = (
-        Target(case, f"under {limit} ms a trial, the start of the workers included", f"{each:.2f} ms", each < limit),
+        Target(case, f"under {limit} ms per trial, the start of the workers included", f"{each:.2f} ms", each < limit),
         Target(case, "every trial is stored", f"{got['done']:,}", got["done"] == count),
     )
     return Outcome((row,), targets)
@@ -228,7 +230,7 @@ def soak(child: Child, size: Mapping[str, Any]) -> Outcome:
     cells = {"case": case, "seconds": number(got["seconds"])}
     died = f"{got['killed']} killed; {got['died']} trials died with one, and were run again"
     targets = (
-        Target(case, "every trial is told of", f"{got['told']:,}; {died}", got["told"] == count),
+        Target(case, "every trial is reported", f"{got['reported']:,}; {died}", got["reported"] == count),
         Target(
             case,
             "a second run completes it, with the right records",
@@ -267,9 +269,9 @@ def figures(child: Child, size: Mapping[str, Any]) -> Outcome:
     cells = {"case": case, "seconds": number(got["seconds"]), "memory of all processes": human(got["peak"])}
     held = f"{got['hold']} of {got['claims']}"
     targets = (
-        Target(case, f"within {size['seconds']} s", f"{number(got['seconds'])} s", got["seconds"] <= size["seconds"]),
-        Target(case, f"under {human(size['memory'])} together", human(got["peak"]), got["peak"] < size["memory"]),
-        Target(case, "every trial finishes", f"{got['done']} of {got['asked']}", got["done"] == got["asked"]),
+        within(case, got, size["seconds"]),
+        under(case, got, size["memory"], " together"),
+        Target(case, "every trial finishes", f"{got['done']} of {got['planned']}", got["done"] == got["planned"]),
         Target(case, "every claim holds", held, got["hold"] == got["claims"]),
     )
     return Outcome((Row(TABLE, cells),), targets)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import wordsway as ws
-from benchmarks.child import Child
+from benchmarks.child import Child, job
 from benchmarks.metering import measure
-from benchmarks.report import Outcome, Row, Target, number, span
+from benchmarks.report import Outcome, Row, Target, agree, costs, faster, number, span, under, within
 from wordsway.memory import human
 from wordsway.models.words import Text, Word
 
-LOOP = "Profile of a text: all words in batches, against one search a word"
+LOOP = "Profile of a text: all words in batches, against one search per word"
 LARGE = "Texts of a pre-trained model (ours)"
 MODEL = "minilm"
 ALONE = 15  # steps of a search before words try what moved the others most: both sides evaluate the same points
@@ -47,45 +47,49 @@ def middle(text: Text) -> int:
 # Jobs
 
 
+@job
 def text_profile(n: int, threads: int, runs: int, **options: Any) -> dict[str, Any]:
     """All words of a text in batches."""
     torch.set_num_threads(threads)
     model = ws.load(MODEL)
     text = _text(model, n)
-    (found, *_), costs = measure(lambda _: model.profile(text, **options), runs, warm=False)
-    return {**costs, "tokens": len(found.text.ids), "values": found.values.tolist()}
+    (profile, *_), usage = measure(lambda _: model.profile(text, **options), runs, warm=False)
+    return {**usage, "tokens": len(profile.text.ids), "values": profile.values.tolist()}
 
 
+@job
 def text_loop(n: int, threads: int) -> dict[str, Any]:
     """The same words one after the other, each with passes of its own."""
     torch.set_num_threads(threads)
     model = ws.load(MODEL)
     text = _text(model, n)
     words = range(len(model.read(text).scored))
-    (found,), costs = measure(
+    (values,), usage = measure(
         lambda _: [float(model.profile(text, [word], steps=ALONE).values[0]) for word in words], warm=False
     )
-    return {**costs, "values": found}
+    return {**usage, "values": values}
 
 
+@job
 def text_memory(n: int, words: int, steps: int, threads: int) -> dict[str, Any]:
     """Some words of a text that is as long as the model can read; the batches are those of all words."""
     torch.set_num_threads(threads)
     model = ws.load(MODEL)
     text = _text(model, n)
-    (found,), costs = measure(lambda _: model.profile(text, range(words), steps=steps), warm=False)
-    return {**costs, "tokens": len(found.text.ids), "words": len(found.words), "value": found.best.value}
+    (profile,), usage = measure(lambda _: model.profile(text, range(words), steps=steps), warm=False)
+    return {**usage, "tokens": len(profile.text.ids), "words": len(profile.words), "value": profile.best.value}
 
 
+@job
 def text_swaps(n: int, threads: int, runs: int, exhaustive: bool) -> dict[str, Any]:
     """Replacements of the word in the middle of a text."""
     torch.set_num_threads(threads)
     model = ws.load(MODEL)
     text = _text(model, n)
     word = middle(model.read(text))
-    (found, *_), costs = measure(lambda _: model.swaps(text, word, exhaustive=exhaustive), runs, warm=False)
+    (found, *_), usage = measure(lambda _: model.swaps(text, word, exhaustive=exhaustive), runs, warm=False)
     return {
-        **costs,
+        **usage,
         "tokens": len(found.text.ids),
         "candidates": found.candidates,
         "checked": found.checked,
@@ -95,6 +99,7 @@ def text_swaps(n: int, threads: int, runs: int, exhaustive: bool) -> dict[str, A
     }
 
 
+@job
 def text_best(n: int, seed: int, threads: int) -> dict[str, Any]:
     """The best of all replacements of the word in the middle of a text."""
     torch.set_num_threads(threads)
@@ -104,6 +109,7 @@ def text_best(n: int, seed: int, threads: int) -> dict[str, Any]:
     return {"text": text, "n": n, "best": found.swaps[0].word, "value": found.swaps[0].value}
 
 
+@job
 def swaps_shortfall(count: int, threads: int) -> dict[str, Any]:
     """How far ranked swaps fall short of the best of all, which is kept; and how far what is kept is from the model."""
     torch.set_num_threads(threads)
@@ -125,10 +131,6 @@ def _plain_change(model: Any, text: Text, word: Word, best: str) -> float:
         before, after = (model.network(torch.tensor([model.read(one).ids]))[0] for one in (text.text, swapped))
     return float(torch.linalg.vector_norm(after - before) / torch.linalg.vector_norm(before))
 
-
-MODEL_JOBS: dict[str, Callable[..., dict[str, Any]]] = {
-    job.__name__: job for job in (text_profile, text_loop, text_memory, text_swaps, text_best, swaps_shortfall)
-}
 
 # Cases
 
@@ -152,9 +154,9 @@ def profile(child: Child, size: Mapping[str, Any]) -> Outcome:
         "S: least / mean / most": span(default["values"]),
     }
     targets = (
-        Target(case, f"within {limit} s", f"{number(default['seconds'])} s", default["seconds"] <= limit),
-        Target(case, "at least 1.5 times faster than word by word", f"{ratio:.2f} times", ratio >= 1.5),
-        Target(case, "the same values, to 1e-4", f"{gap:.1e} apart at most", gap <= 1e-4),
+        within(case, default, limit),
+        faster(case, ratio, 1.5, " than word by word"),
+        agree(case, gap, 1e-4, "the same values, to 1e-4"),
     )
     return Outcome((Row(LOOP, cells),), targets, (_BATCHED,))
 
@@ -162,22 +164,19 @@ def profile(child: Child, size: Mapping[str, Any]) -> Outcome:
 def memory(child: Child, size: Mapping[str, Any]) -> Outcome:
     """Batches at the longest text that the model reads."""
     got = child("text_memory", **{name: size[name] for name in ("n", "words", "steps", "threads")})
-    limit = size["memory"]
     case = f"profile, {MODEL}, {got['tokens']} tokens, {got['words']} words, {size['steps']} steps"
     full = Target(case, f"{size['n']} tokens", str(got["tokens"]), got["tokens"] == size["n"])
-    under = Target(case, f"under {human(limit)}, the whole process", human(got["peak"]), got["peak"] < limit)
-    return Outcome((Row(LARGE, {"case": case, **_costs(got)}),), (full, under))
+    return Outcome((Row(LARGE, {"case": case, **costs(got)}),), (full, under(case, got, size["memory"])))
 
 
 def swaps(child: Child, size: Mapping[str, Any]) -> Outcome:
     """The best replacements of one word."""
-    limit, exhaustive = size["seconds"], size["exhaustive"]
     got = child("text_swaps", **{name: size[name] for name in ("n", "threads", "runs", "exhaustive")})
-    how = "all tried" if exhaustive else f"ranked, {got['checked']} tried"
+    how = "all tried" if size["exhaustive"] else f"ranked, {got['checked']} tried"
     case = f"swaps, {MODEL}, {got['tokens']} tokens, {size['threads']} threads, {got['candidates']:,} words, {how}"
-    said = f"{got['word']} -> {got['best']}, {got['value']:.4f}"
-    within = Target(case, f"within {limit} s", f"{number(got['seconds'])} s", got["seconds"] <= limit)
-    return Outcome((Row(LARGE, {"case": case, **_costs(got), "result": said}),), (within,))
+    result = f"{got['word']} -> {got['best']}, {got['value']:.4f}"
+    row = Row(LARGE, {"case": case, **costs(got), "result": result})
+    return Outcome((row,), (within(case, got, size["seconds"]),))
 
 
 def shortfall(child: Child, size: Mapping[str, Any]) -> Outcome:
@@ -186,13 +185,9 @@ def shortfall(child: Child, size: Mapping[str, Any]) -> Outcome:
     short, limit = got["short"], size["limit"]
     case = f"swaps, {MODEL}, {len(short)} texts, {got['checked']} tried"
     mean, exact = sum(short) / len(short), sum(one < 1e-4 for one in short)
-    said = f"below the best of all: {mean:.2%} in the mean, {max(short):.2%} at most; {exact} of {len(short)} are it"
+    result = f"below the best of all: {mean:.2%} in the mean, {max(short):.2%} at most; {exact} of {len(short)} are it"
     targets = (
         Target(case, f"within {limit:.0%} of the best of all, each text", f"{max(short):.2%}", max(short) <= limit),
         Target(case, "what is kept of the best agrees to 1e-4", f"{got['apart']:.1e}", got["apart"] <= 1e-4),
     )
-    return Outcome((Row(LARGE, {"case": case, "result": said}),), targets)
-
-
-def _costs(got: Mapping[str, Any]) -> dict[str, str]:
-    return {"seconds": number(got["seconds"]), "whole process": human(got["peak"])}
+    return Outcome((Row(LARGE, {"case": case, "result": result}),), targets)

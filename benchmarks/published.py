@@ -65,13 +65,13 @@ def ascend(features: Map, d: int, radius: float, rate: float, steps: int, seed: 
     for step in range(steps):
         delta.requires_grad_(True)
         value = torch.linalg.vector_norm(features(delta) - base) / norm
-        (slope,) = torch.autograd.grad(value, delta)
+        (gradient,) = torch.autograd.grad(value, delta)
         delta = delta.detach()
         reached = value.item()
         first = reached if step == 0 else first
         if reached > best:
             best, witness = reached, delta
-        delta = _project(delta + rate * slope, radius)
+        delta = _project(delta + rate * gradient, radius)
     with torch.no_grad():
         last = (torch.linalg.vector_norm(features(delta) - base) / norm).item()
     return Ascent(last, delta, first) if last > best else Ascent(best, witness, first)

@@ -7,6 +7,7 @@ import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import torch
@@ -46,7 +47,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Target:
-    """What a case has to reach, what it did, and whether that is enough."""
+    """What a case must reach, what was measured, and whether it holds."""
 
     case: str
     claim: str
@@ -56,11 +57,37 @@ class Target:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one case says: rows for the tables, targets to be held, remarks below."""
+    """The result of a case: rows for the tables, targets to be met, remarks below."""
 
     rows: tuple[Row, ...] = ()
     targets: tuple[Target, ...] = ()
     remarks: tuple[str, ...] = ()
+
+
+def costs(got: Mapping[str, Any], rise: bool = False) -> dict[str, str]:
+    """Return cells with the seconds and the memory of a job; with `rise`, also the memory of the work alone."""
+    memory = {"memory": human(got["rise"])} if rise else {}
+    return {"seconds": number(got["seconds"]), **memory, "whole process": human(got["peak"])}
+
+
+def within(case: str, got: Mapping[str, Any], limit: float) -> Target:
+    """Return a limit on the seconds of a job."""
+    return Target(case, f"within {limit:g} s", f"{number(got['seconds'])} s", got["seconds"] <= limit)
+
+
+def under(case: str, got: Mapping[str, Any], limit: int, what: str = ", the whole process") -> Target:
+    """Return a limit on the memory of a job."""
+    return Target(case, f"under {human(limit)}{what}", human(got["peak"]), got["peak"] < limit)
+
+
+def faster(case: str, ratio: float, least: float, note: str = "") -> Target:
+    """Return a ratio of seconds that must be reached."""
+    return Target(case, f"at least {least:g} times faster{note}", f"{number(ratio)} times", ratio >= least)
+
+
+def agree(case: str, gap: float, tolerance: float, claim: str) -> Target:
+    """Return a limit on the largest difference between two sides."""
+    return Target(case, claim, f"{gap:.1e} apart at most", gap <= tolerance)
 
 
 def failures(outcomes: Iterable[Outcome]) -> list[Target]:
@@ -104,7 +131,7 @@ def page(outcomes: Sequence[Outcome], load: float | None = None) -> str:
 
 
 def machine() -> str:
-    """One sentence about the machine: nothing that names it."""
+    """Return a description of the machine, without its name."""
     memory = human(int(psutil.virtual_memory().total))
     threads = torch.get_num_threads()
     return (

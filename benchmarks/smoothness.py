@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 import wordsway as ws
-from benchmarks.child import Child
+from benchmarks.child import Child, job
 from benchmarks.metering import measure
-from benchmarks.report import Outcome, Row, Target, number
+from benchmarks.report import Outcome, Row, Target, agree, costs, faster, number, under, within
 from wordsway.memory import human
 
 AGAINST = "Lipschitz constants: ours against power iteration by autograd"
@@ -34,21 +34,23 @@ def _texts(count: int, n: int) -> Tensor:
 # Jobs
 
 
+@job
 def lipschitz_ours(n: int, inputs: int, runs: int) -> dict[str, Any]:
     """The constants of a layer on several texts, in one batch."""
     layer, contexts = _layer(), _texts(inputs, n)
-    found, costs = measure(lambda _: ws.local_lipschitz_many(layer, contexts, TOLERANCE), runs)
-    return {**costs, "values": [one.value for one in found[0]], "products": [one.products for one in found[0]]}
+    (constants, *_), usage = measure(lambda _: ws.local_lipschitz_many(layer, contexts, TOLERANCE), runs)
+    return {**usage, "values": [one.value for one in constants], "products": [one.products for one in constants]}
 
 
+@job
 def lipschitz_published(n: int, inputs: int, steps: int) -> dict[str, Any]:
     """Power iteration on J^T J, one text at a time, to the same residual; and when each was first within it."""
     layer, contexts = _layer(), _texts(inputs, n)
     warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
-    (found,), costs = measure(lambda _: [_power(layer, X, steps) for X in contexts], warm=False)
-    values = [history[-1] for history in found]
-    early = [next(k for k, value in enumerate(h, 1) if abs(value / h[-1] - 1) <= TOLERANCE) for h in found]
-    return {**costs, "values": values, "products": [2 * len(history) for history in found], "early": sum(early)}
+    (histories,), usage = measure(lambda _: [_power(layer, X, steps) for X in contexts], warm=False)
+    values = [history[-1] for history in histories]
+    early = [next(k for k, value in enumerate(h, 1) if abs(value / h[-1] - 1) <= TOLERANCE) for h in histories]
+    return {**usage, "values": values, "products": [2 * len(history) for history in histories], "early": sum(early)}
 
 
 def _power(layer: Callable[[Tensor], Tensor], X: Tensor, steps: int) -> list[float]:
@@ -68,6 +70,7 @@ def _power(layer: Callable[[Tensor], Tensor], X: Tensor, steps: int) -> list[flo
     return values
 
 
+@job
 def lipschitz_long(kind: str, n: int, size: int, threads: int) -> dict[str, Any]:
     """One constant at a long context: the encoder's layer on rows of many texts, or one random head."""
     torch.set_num_threads(threads)
@@ -75,14 +78,10 @@ def lipschitz_long(kind: str, n: int, size: int, threads: int) -> dict[str, Any]
         layer, context = _layer(), _texts(-(-n // size), size).flatten(0, 1)[:n]
     else:
         layer, context = ws.RandomAttention(size), ws.gaussian_context(n, size)
-    (found,), costs = measure(lambda _: ws.local_lipschitz(layer, context, TOLERANCE), warm=False)
-    share = found.residual / found.value
-    return {**costs, "value": found.value, "share": share, "products": found.products, "status": found.status}
+    (constant,), usage = measure(lambda _: ws.local_lipschitz(layer, context, TOLERANCE), warm=False)
+    share = constant.residual / constant.value
+    return {**usage, "value": constant.value, "share": share, "products": constant.products, "status": constant.status}
 
-
-SMOOTHNESS_JOBS: dict[str, Callable[..., dict[str, Any]]] = {
-    job.__name__: job for job in (lipschitz_ours, lipschitz_published, lipschitz_long)
-}
 
 # Cases
 
@@ -107,34 +106,32 @@ def against(child: Child, size: Mapping[str, Any]) -> Outcome:
             "our products": f"{sum(ours['products']):,}",
             "its memory": human(theirs["rise"]),
             "our memory": human(ours["rise"]),
-            "times faster, were it told when to stop": number(ratio * share),
+            "times faster than if it stopped in time": number(ratio * share),
         }
         rows.append(Row(AGAINST, cells))
         targets += [
-            Target(case, "at least 15 times faster, to a residual of 1e-4", f"{ratio:.1f} times", ratio >= 15),
-            Target(case, "the same values, to 1e-4", f"{gap:.1e} apart at most", gap <= 1e-4),
+            faster(case, ratio, 15, ", to a residual of 1e-4"),
+            agree(case, gap, 1e-4, "the same values, to 1e-4"),
         ]
     return Outcome(tuple(rows), tuple(targets))
 
 
 def long(child: Child, size: Mapping[str, Any]) -> Outcome:
     """A context so long that its n x n matrices must not be made all at once."""
-    kind, n, limit = size["kind"], size["n"], size["memory"]
+    kind, n = size["kind"], size["n"]
     got = child("lipschitz_long", **{name: size[name] for name in ("kind", "n", "size", "threads")})
     name = f"{MODEL}, layer {LAYER}, 12 heads" if kind == "layer" else f"one random head of {size['size']}"
     case = f"{name}, n={n:,}" + (f", {size['threads']} threads" if size["threads"] > 1 else "")
     cells = {
         "case": case,
-        "seconds": number(got["seconds"]),
-        "whole process": human(got["peak"]),
+        **costs(got),
         "constant": f"{got['value']:.4f}",
         "products": str(got["products"]),
     }
     targets = [
-        Target(case, f"under {human(limit)}, the whole process", human(got["peak"]), got["peak"] < limit),
+        under(case, got, size["memory"]),
         Target(case, "converges to 1e-4", f"{got['status']}, {got['share']:.1e}", got["share"] <= TOLERANCE),
     ]
     if size["seconds"] is not None:
-        took = f"{number(got['seconds'])} s"
-        targets.append(Target(case, f"within {size['seconds']} s", took, got["seconds"] <= size["seconds"]))
+        targets.append(within(case, got, size["seconds"]))
     return Outcome((Row(LARGE, cells),), tuple(targets))

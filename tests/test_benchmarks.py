@@ -1,4 +1,4 @@
-"""The published algorithm is what its description says, and the benchmark reports what it measured."""
+"""The published algorithm follows its description, and the benchmark reports what it measured."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ import wordsway as ws
 from benchmarks import __main__ as program
 from benchmarks import kept, laboratory, metering, published
 from benchmarks.cases import CASES, Case
-from benchmarks.child import ChildError
-from benchmarks.jobs import JOBS
+from benchmarks.child import JOBS, ChildError
 from benchmarks.report import Outcome, Row, Target, failures, machine, number, page, render, span, table
 from wordsway.experiments import Store
 from wordsway.seeds import generator, normal
@@ -41,15 +40,15 @@ def _map(name: str) -> published.Map:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_an_ascent_returns_a_witness_in_the_ball_and_its_value(name: str, seed: int) -> None:
     X, phi = ws.gaussian_context(N, D, seed=seed), _map(name)
-    found = published.ascend(published.along(phi, X, 2), D, RADIUS, published.RATE[name], 60, seed)
+    best = published.ascend(published.along(phi, X, 2), D, RADIUS, published.RATE[name], 60, seed)
     moved = X.clone()
-    moved[2] += found.delta
+    moved[2] += best.delta
     plain = torch.linalg.vector_norm(phi(moved) - phi(X)) / torch.linalg.vector_norm(phi(X))
-    assert found.value == pytest.approx(plain.item(), rel=1e-12)
-    assert found.value == pytest.approx(published.change(phi, X, 2, found.delta), rel=1e-12)
-    assert torch.linalg.vector_norm(found.delta) <= RADIUS * (1 + 1e-12)
-    assert 0 < found.first < 0.05 < found.value
-    assert not found.delta.requires_grad
+    assert best.value == pytest.approx(plain.item(), rel=1e-12)
+    assert best.value == pytest.approx(published.change(phi, X, 2, best.delta), rel=1e-12)
+    assert torch.linalg.vector_norm(best.delta) <= RADIUS * (1 + 1e-12)
+    assert 0 < best.first < 0.05 < best.value
+    assert not best.delta.requires_grad
 
 
 def test_more_steps_never_end_lower() -> None:
@@ -91,8 +90,8 @@ def test_a_row_of_relu_attention_without_weight_is_zero_and_differentiable() -> 
     delta = torch.zeros(2, dtype=torch.float64, requires_grad=True)
     features = published.along(phi, X, 0)(delta)
     assert features.abs().max() == 0
-    (slope,) = torch.autograd.grad(features.sum(), delta)
-    assert torch.isfinite(slope).all()
+    (gradient,) = torch.autograd.grad(features.sum(), delta)
+    assert torch.isfinite(gradient).all()
 
 
 @pytest.mark.parametrize(("depth", "variance"), [(None, 1.0), (3, 2.0)])
@@ -131,21 +130,21 @@ def test_a_drawn_block_has_the_law_of_the_dense_one() -> None:
 
 
 def test_measure_repeats_after_a_warm_up_and_sees_the_memory() -> None:
-    asked: list[int] = []
+    runs: list[int] = []
 
     def work(run: int) -> int:
-        asked.append(run)
+        runs.append(run)
         return int(torch.ones(10_000_000, dtype=torch.float64).sum())
 
     results, costs = metering.measure(work, runs=3)
-    assert asked == [0, 0, 1, 2]
+    assert runs == [0, 0, 1, 2]
     assert results == [10_000_000] * 3
     assert 0 < costs["seconds"] <= costs["slowest"]
     assert costs["runs"] == 3
     assert costs["peak"] > 70_000_000
     assert 70_000_000 < costs["rise"] < 120_000_000 or sys.platform != "linux"
     assert metering.measure(work, warm=False)[1]["runs"] == 1
-    assert asked[4:] == [0]
+    assert runs[4:] == [0]
 
 
 # The page
@@ -261,7 +260,7 @@ def test_the_program_runs_its_jobs_in_processes_of_their_own() -> None:
 
 
 def _stand_in(monkeypatch: pytest.MonkeyPatch, *outcomes: Outcome | Exception) -> None:
-    """Replace the cases by ones that say what they are told."""
+    """Replace the cases by ones that return given outcomes or raise given errors."""
 
     def case(outcome: Outcome | Exception) -> Case:
         def run(child: Any, size: Any) -> Outcome:
@@ -317,7 +316,7 @@ def test_a_stopped_run_goes_on_where_it_was(
     _stand_in(monkeypatch, good, ChildError("stopped"))
     assert program.main([], results=results, folder=folder) == 1
     assert sorted(path.name for path in folder.iterdir()) == ["case-0.json", "case-1.json"]
-    _stand_in(monkeypatch, ChildError("asked again"), good)
+    _stand_in(monkeypatch, ChildError("run again"), good)
     assert program.main(["--resume"], results=results, folder=folder) == 0
     assert "[1/2] case-0: kept from an earlier run" in capsys.readouterr().err
     assert results.read_text().count("| long") == 2
@@ -344,8 +343,8 @@ def test_the_state_is_that_of_the_code(tmp_path: Path) -> None:
     assert kept.state(tmp_path) != first
 
 
-def _answer(job: str, **changes: Any) -> dict[str, Any]:
-    """Numbers that meet every target, as a job would give them."""
+def _numbers(job: str, **changes: Any) -> dict[str, Any]:
+    """Numbers that meet every target, as a job would return them."""
     costs = {"seconds": 0.1, "slowest": 0.1, "rise": 10**7, "peak": 3 * 10**8, "runs": 1, "threads": 2}
     checks = {"ours_same_weights": 1.0, "published_by_ours": 1e-15, "ours_by_plain": 1e-15, "block_gap": 1e-15}
     values = {
@@ -360,13 +359,13 @@ def _answer(job: str, **changes: Any) -> dict[str, Any]:
     others |= {"losses": {"a": 0.5, "b": 0.1}, "interpolates": True}
     others |= {"trace": 3.0, "residual": 1e-9, "fit": 1e-12}
     others |= {"value": 1.0, "share": 1e-5, "products": [40, 50], "early": 30, "status": "converged"}
-    others |= {"done": 5000, "asked": 5000, "claims": 4, "hold": 4, "digest": "0" * 64}
+    others |= {"done": 5000, "planned": 5000, "claims": 4, "hold": 4, "digest": "0" * 64}
     others |= {"tokens": 512, "checked": 8, "word": "w", "best": "b", "short": [0.0, 0.002], "apart": 1e-7}
     efforts = {name: {"ratios": [1.1, 1.2], "seconds": 1.0} for name in ("simple", "quick", "tight")}
-    answer: dict[str, Any] = {**costs, **checks, **values, **others, "efforts": efforts}
+    numbers: dict[str, Any] = {**costs, **checks, **values, **others, "efforts": efforts}
     if job.endswith(("published", "loop")):
-        answer |= {"seconds": 50.0, "rise": 10**9}
-    return {**answer, **changes}
+        numbers |= {"seconds": 50.0, "rise": 10**9}
+    return {**numbers, **changes}
 
 
 @pytest.mark.parametrize(
@@ -414,7 +413,7 @@ def _answer(job: str, **changes: Any) -> dict[str, Any]:
         ("text-exhaustive", "text_swaps", {"seconds": 181.0}, "within 180 s"),
         ("text-shortfall", "swaps_shortfall", {"short": [0.0, 0.011]}, "within 1% of the best of all"),
         ("text-shortfall", "swaps_shortfall", {"apart": 2e-4}, "agrees to 1e-4"),
-        ("runner", "lab_empty", {"seconds": 10.1}, "under 2 ms a trial"),
+        ("runner", "lab_empty", {"seconds": 10.1}, "under 2 ms per trial"),
         ("runner", "lab_empty", {"done": 4999}, "every trial is stored"),
         ("figures-quick", "lab_figures", {"seconds": 181.0}, "within 180 s"),
         ("figures-paper", "lab_figures", {"peak": 5 * 10**9}, "under 4.0 GB together"),
@@ -424,14 +423,14 @@ def _answer(job: str, **changes: Any) -> dict[str, Any]:
 )
 def test_every_target_is_checked(name: str, job: str, changes: dict[str, Any], claim: str) -> None:
     case = CASES[name]
-    assert failures([case.run(lambda asked, **_: _answer(asked), case.full)]) == []
-    outcome = case.run(lambda asked, **_: _answer(asked, **(changes if asked == job else {})), case.full)
+    assert failures([case.run(lambda job, **_: _numbers(job), case.full)]) == []
+    outcome = case.run(lambda run, **_: _numbers(run, **(changes if run == job else {})), case.full)
     failed = failures([outcome])
     assert failed
     assert all(claim in target.claim for target in failed)
 
 
-def test_trials_of_figures_are_kept_where_asked_in_place_of_older_ones(
+def test_trials_of_figures_are_kept_in_the_given_folder_in_place_of_older_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(laboratory, "FOLDER", tmp_path)
@@ -439,7 +438,7 @@ def test_trials_of_figures_are_kept_where_asked_in_place_of_older_ones(
     (tmp_path / "here" / "old").write_text("old")
     for _ in range(2):  # the second does not find the trials of the first
         got = JOBS["lab_figures"](names=["fig2-drf"], scale="quick", workers=1, trials=1, keep="here")
-        assert got["done"] == got["asked"] > 0
+        assert got["done"] == got["planned"] > 0
     with Store(tmp_path / "here" / "store.sqlite", readonly=True) as store:
         assert len(list(store.rows())) == got["done"]
     assert not (tmp_path / "here" / "old").exists()
@@ -464,15 +463,19 @@ def test_two_workers_give_the_numbers_of_one() -> None:
 
 def test_sides_with_different_numbers_of_threads_are_not_compared() -> None:
     with pytest.raises(ChildError, match="1 and 2 threads"):
-        CASES["raf"].run(lambda job, **_: _answer(job, threads=1 if job == "attention_ours" else 2), CASES["raf"].full)
+        CASES["raf"].run(lambda job, **_: _numbers(job, threads=1 if job == "attention_ours" else 2), CASES["raf"].full)
 
 
-@pytest.mark.parametrize(("load", "said"), [(None, False), (0.1, False), (1.5, True)])
+@pytest.mark.parametrize(("load", "busy"), [(None, False), (0.1, False), (1.5, True)])
 def test_a_busy_machine_is_mentioned(
-    load: float | None, said: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    load: float | None,
+    busy: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     _stand_in(monkeypatch, Outcome(_OUTCOME.rows))
     monkeypatch.setattr(program, "load", lambda: load)
     assert program.main([], results=tmp_path / "out.md") == 0
-    assert ("busy (load 1.5)" in capsys.readouterr().err) == said
+    assert ("busy (load 1.5)" in capsys.readouterr().err) == busy
     assert ("Load before the run" in (tmp_path / "out.md").read_text()) == (load is not None)
