@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import importlib.util
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -236,41 +235,7 @@ def test_rows_are_the_best_replacements(run: Run) -> None:
         assert row["text"] == f"I love her {row['word']}"
         assert (row["replaced"], row["checked"], row["exhaustive"]) == ("smile", 20, False)
         assert row["shortfall"] is None
-    named = run(*SWAPS, "--word", "smile", "--top", 4, "--json").rows
-    assert [row["token"] for row in named] == [row["token"] for row in rows]
-
-
-@pytest.mark.parametrize(
-    ("flags", "name", "value", "default"),
-    [
-        (["--any-form"], "whole", False, True),
-        (["--any-case"], "casing", False, True),
-        (["--exhaustive"], "exhaustive", True, False),
-        (["--compare"], "compare", True, False),
-        (["--cut"], "cut", True, False),
-        (["--chat"], "chat", True, False),
-        (["--on", "pooled"], "on", "pooled", "last"),
-        (["--seed", "5"], "seed", 5, 0),
-    ],
-)
-def test_each_option_of_swaps_reaches_the_model(
-    run: Run, monkeypatch: pytest.MonkeyPatch, flags: list[str], name: str, value: object, default: object
-) -> None:
-    seen: list[dict[str, Any]] = []
-
-    def stop(self: Model, *arguments: object, **named: Any) -> None:
-        seen.append(named)
-        raise InputError("seen")
-
-    monkeypatch.setattr(Model, "swaps", stop)
-    for given in (flags, []):
-        assert run(*SWAPS, "--word", 1, *given).refusal == "seen"
-    assert [named[name] for named in seen] == [value, default]
-
-
-def test_the_table_ranks_replacements_and_shows_the_new_text(run: Run) -> None:
-    rows = run(*SWAPS, "--word", 3, "--top", 2, "--json").rows
-    code, out, err = run(*SWAPS, "--word", 3, "--top", 2)
+    code, out, err = run(*SWAPS, "--word", "smile", "--top", 4)
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0].startswith('minilm, word 3 "smile" replaced; measured on last')
@@ -278,6 +243,25 @@ def test_the_table_ranks_replacements_and_shows_the_new_text(run: Run) -> None:
         assert any(line.split()[:2] == [str(row["rank"]), row["word"]] for line in lines)
     assert f"I love her {rows[0]['word']}" in lines
     assert f"20 of {rows[0]['candidates']} candidates were tried, those that rank first" in lines
+
+
+def test_each_option_of_swaps_reaches_the_model(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def stop(self: Model, *arguments: object, **named: Any) -> None:
+        seen.append(named)
+        raise InputError("seen")
+
+    monkeypatch.setattr(Model, "swaps", stop)
+    flags = ("--any-form", "--any-case", "--exhaustive", "--cut", "--chat", "--on", "pooled", "--seed", 5)
+    for given in (flags, ("--compare",), ()):
+        assert run(*SWAPS, "--word", 1, *given).refusal == "seen"
+    names = ("whole", "casing", "exhaustive", "compare", "cut", "chat", "on", "seed")
+    assert [[named[name] for name in names] for named in seen] == [
+        [False, False, True, False, True, True, "pooled", 5],
+        [True, True, False, True, False, False, "last", 0],
+        [True, True, False, False, False, False, "last", 0],
+    ]
 
 
 # length
@@ -303,19 +287,6 @@ def test_a_word_that_moves_nothing_has_no_exponent(run: Run, monkeypatch: pytest
     monkeypatch.setattr(length, "length_curve", lambda *_, **__: silent)
     assert [row["exponent"] for row in run(*LENGTH, "--no-maps", "--json").rows] == [None, None]
     assert run(*LENGTH, "--no-maps").out.splitlines()[-4].split() == ["exponent", "-"]
-
-
-@pytest.mark.parametrize("options", [("--json",), ()])
-def test_finished_curves_are_not_lost(run: Run, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]) -> None:
-    def interrupted(*_: object) -> Iterator[length.LengthCurve]:
-        yield length.LengthCurve("rf", (8, 16), ((1.0, 3.0), (0.5, 0.5)))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(length, "map_curves", interrupted)
-    code, out, _ = run(*LENGTH, *options)
-    assert code == 130
-    assert "minilm" in out
-    assert "rf" in out
 
 
 # models

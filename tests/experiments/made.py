@@ -123,25 +123,11 @@ def _send(pipe: Any, work: Callable[..., Iterator[Any]], arguments: tuple[Any, .
         pipe.send(f"{type(error).__name__}: {error}")
 
 
-def add_all(path: Path, rows: list[Row]) -> Iterator[bool]:
-    """Add rows to a store, telling each time what came of it."""
+def add_all(path: Path, rows: list[Row] | None = None) -> Iterator[bool]:
+    """Add rows to a store, by default without an end, and yield each time whether one was added."""
     with Store(path) as store:
-        for one in rows:
+        for one in (row(trial(seed)) for seed in count()) if rows is None else rows:
             yield store.add(one)
-
-
-def add_for_ever(path: Path) -> Iterator[bool]:
-    """Add one row after another."""
-    with Store(path) as store:
-        for seed in count():
-            yield store.add(row(trial(seed)))
-
-
-def add_and_count(path: Path, one: Row) -> Iterator[object]:
-    """Add a row, then return how many there are."""
-    with Store(path) as store:
-        yield store.add(one)
-        yield len(list(store.rows()))
 
 
 def add_until_full(path: Path, room: int) -> Iterator[Any]:

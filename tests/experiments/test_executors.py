@@ -137,18 +137,11 @@ def test_a_dask_worker_that_dies_in_a_trial_costs_only_that_trial(tmp_path: Path
     assert rows[3]["error"] == "its worker process ended before it did: out of memory, or killed"
 
 
-def test_dask_runs_functions_that_cannot_be_imported(tmp_path: Path, near: Any) -> None:
-    planned = trials.experiment(lambda parameters, seed: {"value": parameters["x"] + seed / 2})
-    with executors.dask(near.scheduler_address) as cluster:
-        assert run(planned, tmp_path / "store", cluster).done == 8
-    found = [row["value"] for row in trials.stored(tmp_path / "store")]
-    assert found == [x + seed / 2 for x in range(4) for seed in (0, 1)]
-
-
 def test_the_command_runs_on_a_cluster(
     tmp_path: Path, near: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(figures, "all_figures", lambda: {"tiny": trials.experiment()})
+    local = trials.experiment(lambda parameters, seed: {"value": parameters["x"] + seed / 2})  # cannot be imported
+    monkeypatch.setattr(figures, "all_figures", lambda: {"tiny": local})
     address = near.scheduler_address
     with pytest.raises(SystemExit) as ended:
         cli.main(["reproduce", "tiny", "--dask", address, "--out", str(tmp_path), "--json"])
@@ -158,21 +151,16 @@ def test_the_command_runs_on_a_cluster(
     assert json.loads(out)["finished"] == 8
 
 
-def _other() -> str:
-    return "9.9"
-
-
 def _none() -> str:
     raise ModuleNotFoundError("No module named 'wordsway'")
 
 
-@pytest.mark.parametrize(("there", "got"), [(_other, "version 9.9"), (_none, "No module named 'wordsway'")])
+@pytest.mark.parametrize(("there", "got"), [(lambda: "9.9", "version 9.9"), (_none, "No module named 'wordsway'")])
 def test_a_worker_with_another_version_or_none_is_refused(
     near: Any, monkeypatch: pytest.MonkeyPatch, there: Callable[[], str], got: str
 ) -> None:
     monkeypatch.setattr(executors, "installed_version", there)
-    ours = versions()["wordsway"]
-    message = rf"^Dask worker tcp://\S+ must have wordsway {ours} installed, got {got}$"
+    message = rf"^Dask worker tcp://\S+ must have wordsway {versions()['wordsway']} installed, got {got}$"
     with pytest.raises(InputError, match=message), executors.dask(near.scheduler_address):
         pass
 

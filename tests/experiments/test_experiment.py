@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from experiments.made import experiment, finished, row, trial
 from wordsway import RandomAttention, gaussian_context, word_sensitivity
 from wordsway.errors import InputError
 from wordsway.experiments.experiment import (
-    SCALES,
     Estimate,
     Experiment,
     RunConfig,
@@ -94,22 +93,22 @@ def test_values_that_are_not_plain_are_refused_by_their_name(bad: Any, message: 
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("bad", [[1], {"b": 1}, (1,), Verdict("c", "m", None)])
-def test_parameters_are_flat(bad: Any) -> None:
-    with pytest.raises(InputError, match=f"parameters must hold plain values by name, got {type(bad).__name__} for"):
-        canonical({"a": bad})
-
-
-@pytest.mark.parametrize("bad", [{1: 2}, {"a": {1: 2}}, {"a": [{None: 1}]}])
-def test_keys_are_text(bad: Any) -> None:
-    with pytest.raises(InputError, match="a record must hold plain values by name, got the key"):
-        canonical_record(bad)
-
-
-@pytest.mark.parametrize("bad", [None, 1.0, [("a", 1)], torch.ones(2)])
-def test_a_record_is_a_dictionary(bad: Any) -> None:
-    with pytest.raises(InputError, match="a record must be a dictionary or have to_dict"):
-        canonical_record(bad)
+@pytest.mark.parametrize(
+    ("make", "bad", "message"),
+    [
+        *((canonical, {"a": bad}, "parameters must hold plain values by name, got") for bad in ([1], {"b": 1}, (1,))),
+        *((canonical_record, bad, "got the key") for bad in ({1: 2}, {"a": {1: 2}}, {"a": [{None: 1}]})),
+        *(
+            (canonical_record, bad, "a record must be a dictionary or have to_dict")
+            for bad in (None, 1.0, [("a", 1)], torch.ones(2))
+        ),
+    ],
+)
+def test_parameters_are_flat_and_records_are_dictionaries_with_names(
+    make: Callable[[Any], str], bad: Any, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        make(bad)
 
 
 # Configurations and experiments
@@ -143,12 +142,6 @@ def _over(points: Iterable[dict[str, Any]]) -> list[Trial]:
     return experiment(grid=lambda config: points).planned(RunConfig())
 
 
-def test_configurations_trials_and_results_are_frozen() -> None:
-    for one in (RunConfig(), experiment(), trial(), finished(0, {}), Estimate(1.0, 1), Verdict("c", "m", None)):
-        with pytest.raises(FrozenInstanceError):
-            setattr(one, next(iter(vars(one))), "x")
-
-
 def test_a_finished_trial_has_parameters_and_entries_of_the_record_by_name() -> None:
     found = finished(3, {"value": 1.5, "n": "hidden"}, n=10)
     assert (found["n"], found["value"]) == (10, 1.5)
@@ -177,14 +170,11 @@ def test_trials_are_points_times_seeds() -> None:
     assert [one.seed for one in last][:2] == [2**63 - 2, 2**63 - 1]
 
 
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("count", [1, 4])
-def test_trial_k_does_not_depend_on_the_number_of_trials(scale: str, count: int) -> None:
-    few, many = (experiment().planned(RunConfig(scale, trials=trials)) for trials in (count, 10))
-    assert set(few) < set(many)
+def test_trial_k_does_not_depend_on_the_number_of_trials() -> None:
+    few, many = (experiment().planned(RunConfig(trials=trials)) for trials in (4, 10))
     for point in ('{"n": 1}', '{"n": 2}'):
         first, all_of_them = ([found for found in some if found.parameters == point] for some in (few, many))
-        assert first == all_of_them[:count]
+        assert first == all_of_them[:4]
 
 
 def test_the_grid_gets_the_configuration() -> None:
@@ -206,6 +196,7 @@ def test_needed_experiments_come_first_and_once() -> None:
     plan = make_plan([left, base, right, left], RunConfig(), None)
     assert [part.experiment.name for part in plan.parts] == ["base", "left", "right"]
     assert len(plan.trials) == len(set(plan.trials)) == 12
+    assert plan.missing == plan.trials  # there is no store
 
 
 # The plan
@@ -213,16 +204,6 @@ def test_needed_experiments_come_first_and_once() -> None:
 
 def _estimate(parameters: Any) -> Estimate:
     return Estimate(10.0 * parameters["n"], 100 * parameters["n"])
-
-
-def test_without_a_store_all_trials_are_missing() -> None:
-    one = experiment(estimate=_estimate)
-    plan = make_plan([one], RunConfig(), None)
-    (part,) = plan.parts
-    assert plan.trials == plan.missing == list(part.trials) == list(part.missing) == one.planned(RunConfig())
-    assert part.estimate == Estimate(2 * 10.0 + 2 * 20.0, 200)
-    assert part.experiment is one
-    assert make_plan([], RunConfig(), None).trials == []
 
 
 def test_stored_trials_are_not_missing_and_are_the_estimate_of_others(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from experiments.made import VERSIONS, Elsewhere, add_all, add_for_ever, row, sides, trial
+from experiments.made import VERSIONS, Elsewhere, add_all, row, sides, trial
 from wordsway.errors import WordswayError
 from wordsway.experiments.experiment import Estimate, Trial, TrialResult, canonical_record
 from wordsway.experiments.store import DIED, DONE, FAILED, STATES, Row, Store, StoreError
@@ -262,7 +262,7 @@ def test_opening_waits_for_a_writer_before_write_ahead_mode(tmp_path: Path) -> N
 @pytest.mark.parametrize("count", [1, 20, 121])
 def test_what_was_added_survives_a_killed_process(tmp_path: Path, count: int) -> None:
     path = tmp_path / "store.sqlite"
-    worker = Elsewhere(add_for_ever, path)
+    worker = Elsewhere(add_all, path)
     added = [worker.next() for _ in range(count)]
     worker.kill()
     added += worker.rest()

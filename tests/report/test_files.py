@@ -66,14 +66,6 @@ def test_rows_are_read_back(tmp_path: Path, kind: str) -> None:
     assert _read(path, kind) == []
 
 
-def test_values_keep_their_types_in_parquet(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    export(ROWS, "parquet", str(tmp_path / "rows"))
-    schema = parquet.read_schema(tmp_path / "rows")
-    types = {name: str(schema.field(name).type) for name in ("n", "value", "status", "sure", "seed")}
-    assert types == {"n": "int64", "value": "double", "status": "string", "sure": "bool", "seed": "int64"}
-
-
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 def test_without_a_file_text_goes_to_stdout(tmp_path: Path, kind: str, capfdbinary: Any) -> None:
     export(ROWS, kind, str(tmp_path / "rows"))
@@ -99,11 +91,7 @@ def test_stdout_is_utf_8_whatever_the_encoding_of_the_terminal(monkeypatch: pyte
         ("json", None, r"format must be one of csv, jsonl, parquet, got 'json' \(did you mean 'jsonl'\?\)"),
         ("CSV!", "rows", "format must be one of"),
         ("parquet", None, "parquet is not text: name a file with --to"),
-        *(
-            (kind, to, "--to must name a file in an existing folder")
-            for kind in FORMATS
-            for to in ("", "no/rows", "file/rows")
-        ),
+        *(("csv", to, "--to must name a file in an existing folder") for to in ("", "no/rows", "file/rows")),
     ],
 )
 def test_refusals_write_nothing(
@@ -157,11 +145,9 @@ def test_a_column_of_several_types_is_refused_by_parquet_only(tmp_path: Path, va
     assert _read(tmp_path / "rows", "jsonl") == rows
 
 
-@pytest.mark.parametrize("name", ["ü, \"a\"\n'b'", "plain", "", None, True, 0.1])
-def test_tables_as_csv(name: Any) -> None:
-    text = table_as_csv([{"a": name, "b": 1}, {"c": 2.5, "a": name}])
-    value = "" if name is None else str(name)
-    expected = [{"a": value, "b": "1", "c": ""}, {"a": value, "b": "", "c": "2.5"}]
+def test_tables_as_csv() -> None:
+    text = table_as_csv([{"a": 'ü, "a"\n', "b": None}, {"c": 2.5, "b": True}])
+    expected = [{"a": 'ü, "a"\n', "b": "", "c": ""}, {"a": "", "b": "True", "c": "2.5"}]
     assert list(csv.DictReader(io.StringIO(text, newline=""))) == expected
     assert table_as_csv([]) == ""
 
@@ -169,18 +155,13 @@ def test_tables_as_csv(name: Any) -> None:
 # Folders and files
 
 
-def test_output_folders_are_made(tmp_path: Path) -> None:
-    assert check_folder(tmp_path / "a" / "b", make=False) == tmp_path / "a" / "b"
-    assert not (tmp_path / "a").exists()
+def test_output_folders_are_made_but_not_in_place_of_a_file(tmp_path: Path) -> None:
+    assert not check_folder(tmp_path / "a" / "b", make=False).exists()
     assert check_folder(str(tmp_path / "a" / "b")).is_dir()
-    assert check_folder(tmp_path / "a" / "b").is_dir()
-
-
-@pytest.mark.parametrize(("name", "make"), [("file", True), ("file", False), ("file/inside", True)])
-def test_an_output_that_is_a_file_is_refused(tmp_path: Path, name: str, make: bool) -> None:
     (tmp_path / "file").write_text("text")
-    with pytest.raises(InputError, match="the output must be a folder, got the file"):
-        check_folder(tmp_path / name, make)
+    for name, make in (("file", True), ("file", False), ("file/inside", True)):
+        with pytest.raises(InputError, match="the output must be a folder, got the file"):
+            check_folder(tmp_path / name, make)
     assert (tmp_path / "file").read_text() == "text"
 
 
@@ -194,7 +175,7 @@ def test_an_output_that_cannot_be_made_is_refused(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("step", ["chmod", "replace"])
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt("stop")])
 def test_a_write_that_fails_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
 ) -> None:
@@ -205,12 +186,10 @@ def test_a_write_that_fails_leaves_the_old_file(
         raise error
 
     monkeypatch.setattr(Path, step, fail)
-    expected = InputError if isinstance(error, OSError) else KeyboardInterrupt
-    with pytest.raises(expected) as caught:
+    full = isinstance(error, OSError)
+    message = rf"cannot write {path} \(No space left\): make room" if full else "^stop$"
+    with pytest.raises(InputError if full else KeyboardInterrupt, match=message):
         replace_file(path, b"new")
-    if expected is InputError:
-        message = f"cannot write {path} (No space left on device): make room or choose another folder"
-        assert str(caught.value) == message
     assert path.read_bytes() == b"old"
     assert _names(tmp_path) == ["file"]
 

@@ -153,15 +153,11 @@ def test_every_part_of_a_figure_is_shown() -> None:
     assert (
         '<td>rf</td><td class="number">600</td><td class="number">0.1235</td><td class="number">\u2013</td>' in content
     )
+    ids = Document(figures_page(FIGURES)).values("id")
+    assert ids == [figure["name"] for figure in FIGURES]
+    assert [link[1:] for link in Document(figures_page(FIGURES)).values("href") if link[0] == "#"] == ids
     scrolls = [attributes for _, attributes in document.tags if attributes.get("role") == "region"]
     assert [part["tabindex"] for part in [*scrolls, *document.all("figure")]] == ["0", "0"]
-
-
-def test_figures_are_linked_from_the_overview() -> None:
-    document = Document(figures_page(FIGURES))
-    ids = document.values("id")
-    assert ids == [figure["name"] for figure in FIGURES]
-    assert [value[1:] for value in document.values("href") if value.startswith("#")] == ids
 
 
 def test_parts_without_content_leave_nothing_behind() -> None:
@@ -172,11 +168,10 @@ def test_parts_without_content_leave_nothing_behind() -> None:
     assert empty.all("table") == []
 
 
-@pytest.mark.parametrize("file", ["javascript:alert(1)", "//example.org/x", "https://example.org/x"])
-def test_links_stay_beside_the_page(file: str) -> None:
-    link = Document(figures_page([FIGURE | {"files": [file]}])).values("href")[-1]
-    assert link.startswith("./")
-    assert ":" not in link
+def test_links_stay_beside_the_page() -> None:
+    files = ["javascript:alert(1)", "//example.org/x", "https://example.org/x"]
+    links = Document(figures_page([FIGURE | {"files": files}])).values("href")[-3:]
+    assert all(link.startswith("./") and ":" not in link for link in links)
 
 
 @pytest.mark.parametrize("holds", [True, False, None])

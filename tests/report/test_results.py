@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from experiments.made import experiment, row, trial
 from report.documents import Document
 from wordsway.experiments.claims import above
 from wordsway.experiments.experiment import Experiment, RunConfig, Verdict
-from wordsway.experiments.results import FigureResult, figure_result
+from wordsway.experiments.results import figure_result
 from wordsway.experiments.store import DIED, FAILED, Store
 from wordsway.report import results as report
 from wordsway.report.results import command, write_figure, write_page
@@ -98,26 +97,6 @@ def test_trials_of_needed_figures_are_counted_too(store: Store) -> None:
     assert [len(one) for one in (found.table, found.verdicts)] == [8, 1]
 
 
-@pytest.mark.parametrize(
-    ("holds", "expected"),
-    [((), None), ((True, True), True), ((True, None), None), ((None, False), False), ((True, False), False)],
-)
-def test_one_failure_decides_and_one_unclear_claim_leaves_it_open(
-    holds: tuple[bool | None, ...], expected: bool | None
-) -> None:
-    verdicts = [Verdict("c", "m", one) for one in holds]
-    assert FigureResult(experiment(), RunConfig(), [], verdicts, 0, 0, 0).holds is expected
-
-
-def test_verdicts_follow_the_configuration(store: Store) -> None:
-    """Nothing is remembered: another configuration gives another result from the same store."""
-    one = experiment(claims=lambda table: [above("c", table, 1.5, "value")])
-    fill(store, one)
-    assert figure_result(one, RunConfig(), store).holds is False
-    only = replace(one, grid=lambda config: [{"n": 2}])
-    assert figure_result(only, RunConfig(), store).holds is True
-
-
 # Files
 
 
@@ -172,10 +151,7 @@ def test_a_figure_without_trials_has_no_picture(store: Store, folder: Path) -> N
 def test_the_command_of_a_figure() -> None:
     one = experiment()
     assert command(one, RunConfig()) == "wordsway reproduce one --scale quick"
-    assert (
-        command(one, RunConfig("paper", "org/model", 4, 9))
-        == "wordsway reproduce one --scale paper --trials 4 --seed 9"
-    )
+    assert command(one, RunConfig("paper", "m", 4, 9)) == "wordsway reproduce one --scale paper --trials 4 --seed 9"
     other = experiment(grid=lambda config: [{"n": 1, "model": config.model}])
     assert command(other, RunConfig("paper", "org/model", 4, 9)) == (
         "wordsway reproduce one --scale paper --model org/model --trials 4 --seed 9"
@@ -220,27 +196,21 @@ def test_missing_and_failed_trials_are_noted(store: Store, folder: Path) -> None
 
 
 @pytest.mark.usefixtures("quick")
-def test_older_pictures_are_not_offered_for_a_figure_without_trials(store: Store, folder: Path) -> None:
+def test_pictures_need_trials_and_both_files(store: Store, folder: Path) -> None:
     fill(store, experiment())
-    _write(store, folder, experiment())
-    document = _write(store, folder, experiment(version=2))
-    assert document.all("img") == []
-    assert [value for value in document.values("href") if value[0] == "."] == ["./one.csv"]
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_missing_picture_leaves_the_rest(store: Store, folder: Path) -> None:
-    fill(store, experiment())
-    _write(store, folder, experiment())
+    assert len(_write(store, folder, experiment()).all("img")) == 2
     (folder / "one-dark.svg").unlink()
     document = Document(write_page(folder).read_text(encoding="utf-8"))
     assert document.all("img") == []
     assert "every value exceeds 0" in document.texts
+    document = _write(store, folder, experiment(version=2))  # without trials; older pictures lie there
+    assert [value for value in document.values("href") if value[0] == "."] == ["./one.csv"]
 
 
 def _broken(summary: dict[str, Any]) -> dict[str, str]:
     """Files that are no summaries, by name."""
-    other = {**summary, "name": "other"}
+    verdict = {"claim": "c", "measured": "m", "holds": "x"}
+    odd = {"verdicts": [verdict], "table": 5, "title": 5, "asked": "many"}
     return {
         "empty": "",
         "half": json.dumps(summary)[:-40],
@@ -249,13 +219,7 @@ def _broken(summary: dict[str, Any]) -> dict[str, str]:
         "foreign": '{"name": "foreign", "version": 2}',
         "deep": "[" * 100_000,
         "copy of one": json.dumps(summary),
-        "no-verdicts": json.dumps({**other, "name": "no-verdicts", "verdicts": None}),
-        "odd-verdict": json.dumps(
-            {**other, "name": "odd-verdict", "verdicts": [{"claim": "c", "measured": "m", "holds": "x"}]}
-        ),
-        "odd-table": json.dumps({**other, "name": "odd-table", "table": 5}),
-        "odd-title": json.dumps({**other, "name": "odd-title", "title": 5}),
-        "odd-count": json.dumps({**other, "name": "odd-count", "asked": "many"}),
+        **{key: json.dumps({**summary, "name": key, key: value}) for key, value in odd.items()},
     }
 
 
