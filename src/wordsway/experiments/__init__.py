@@ -1,6 +1,15 @@
 """Experiments: trials on a grid, claims about their results, and the runner and the store that keep them."""
 
-from wordsway.experiments.experiment import Estimate, Experiment, RunConfig, TrialResult, Verdict
+from wordsway.experiments.experiment import (
+    Estimate,
+    Experiment,
+    Parameters,
+    RunConfig,
+    Table,
+    TrialRecord,
+    TrialResult,
+    Verdict,
+)
 from wordsway.experiments.results import FigureResult, figure_result
 from wordsway.experiments.runner import RunSummary, run
 from wordsway.experiments.store import Store
@@ -9,9 +18,12 @@ __all__ = [
     "Estimate",
     "Experiment",
     "FigureResult",
+    "Parameters",
     "RunConfig",
     "RunSummary",
     "Store",
+    "Table",
+    "TrialRecord",
     "TrialResult",
     "Verdict",
     "figure_result",

@@ -8,15 +8,13 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from wordsway import models
-from wordsway.experiments import Estimate, Experiment, RunConfig, TrialResult, Verdict
-from wordsway.experiments.claims import Points, curves, judge
-from wordsway.experiments.experiment import Parameters, Table, TrialRecord
+from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
+from wordsway.experiments.claims import Points, Row, curves, judge
 from wordsway.figures import _style as style
 from wordsway.generalization import TRAININGS, one_word_generalization
 from wordsway.maps.catalogue import map_named
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from torch import Tensor
 
 PENALTIES = (1.0, 0.1, 0.01)
@@ -103,7 +101,7 @@ def penalty_verdicts(rows: Table) -> list[Verdict]:
 
 
 def scatter(
-    rows: Table, figure: Figure, colour: str, columns: int, marker: Callable[[dict[str, Any]], str] = lambda row: "o"
+    rows: Table, figure: style.Figure, colour: str, columns: int, marker: Callable[[Row], str] = lambda row: "o"
 ) -> None:
     """Draw error against gamma in a panel for each map, length and training, with the line and the share below it."""
     groups = panels(rows)

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from wordsway.experiments import Estimate, Experiment, RunConfig, TrialResult
-from wordsway.experiments.experiment import Parameters, Table, canonical
+from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialResult
+from wordsway.experiments.experiment import canonical
+from wordsway.figures import _style as style
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from wordsway.models import Model
     from wordsway.models.words import Text, Word
 
@@ -44,7 +42,7 @@ def cells(words: Sequence[str], scores: Sequence[Sequence[float]]) -> Table:
     ]
 
 
-def draw_cells(figure: Figure, axes: Axes, rows: Table, top: float) -> None:
+def draw_cells(figure: style.Figure, axes: style.Axes, rows: Table, top: float) -> None:
     """Draw such rows as an image: a word on the left attends to those below."""
     words = [row["to"] for row in rows if row["row"] == 0]
     scores = [[row["value"] for row in rows if row["row"] == place] for place in range(len(words))]

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from wordsway.activations import ACTIVATIONS
-from wordsway.experiments import Estimate, Experiment, RunConfig, TrialResult, Verdict
+from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
 from wordsway.experiments.claims import curves, each, exponent, exponent_near, judge, power_law, statistics
-from wordsway.experiments.experiment import Parameters, Table, TrialRecord
 from wordsway.figures import _style as style
 from wordsway.kernels import robustness_sweep
 from wordsway.models import input_samples
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _FALLS, _STAYS = 0.15, 0.25  # how far an exponent may be from -1/2, and how far below 0
 Sizes = dict[str, dict[str, tuple[int, str, str]]]  # of a scale and its data: dimension, samples, widths
@@ -95,7 +90,7 @@ def stays(name: str, rows: Table) -> Verdict:
     return exponent(claim, rows, lambda fitted: fitted > -_STAYS, curve=("samples",), x="width")
 
 
-def plot(rows: Table, figure: Figure) -> None:
+def plot(rows: Table, figure: style.Figure) -> None:
     """Draw a panel for each kind of data and activation, with a curve for each number of samples."""
 
     def title(data: str, name: str) -> str:

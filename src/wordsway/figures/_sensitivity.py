@@ -6,20 +6,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wordsway import models
 from wordsway.contexts import gaussian_context
-from wordsway.experiments import Estimate, Experiment, RunConfig, TrialResult, Verdict
+from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
 from wordsway.experiments.claims import Row, exponent_near, points, statistics
-from wordsway.experiments.experiment import Parameters, Table, TrialRecord
 from wordsway.figures import _style as style
 from wordsway.maps.catalogue import MapOptions, map_named
 from wordsway.sensitivity import SearchBudget, response_sensitivity
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 REVIEWS, GAUSSIAN = "imdb", "gaussian"
 _PAPER_DIMENSION = 768
@@ -101,16 +96,16 @@ def falls_like_root(panel: str, rows: Table, tolerance: float, curve: str) -> Ve
     return exponent_near(claim, rows, -0.5, tolerance, y="scaled", curve=(curve,), plain="mean")
 
 
-def inverse_root(axes: Axes, rows: Table) -> None:
+def inverse_root(axes: style.Axes, rows: Table) -> None:
     """Draw the theory's n^(-1/2) with its factor for short contexts."""
     style.law(axes, rows, lambda n: edge(n) / n**0.5, "∝ $n^{-1/2}(1 + n^{-1/2})$")
 
 
 def plot(
     rows: Table,
-    figure: Figure,
+    figure: style.Figure,
     curve: str = "d",
-    guide: Callable[[Axes, Table], None] = inverse_root,
+    guide: Callable[[style.Axes, Table], None] = inverse_root,
     logarithmic: bool = True,
 ) -> None:
     """Draw a panel for each kind of data: mean, a band of one standard deviation, a lighter one up to the ceiling."""

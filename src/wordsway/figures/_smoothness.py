@@ -6,15 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from wordsway.experiments import Estimate, Experiment, RunConfig, TrialResult, Verdict
+from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialResult, Verdict
 from wordsway.experiments.claims import TOO_FEW, count_of, curves, points, power_law, statistics
-from wordsway.experiments.experiment import Parameters, Table
 from wordsway.figures import _style as style
 from wordsway.models import load
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from wordsway.maps import Attention
     from wordsway.models import Model
 
@@ -86,7 +83,7 @@ def converged(rows: Table) -> Verdict:
     return count_of("every constant converged to a residual of 1e-4 of it", rows, "converged", every=True)
 
 
-def plot(rows: Table, figure: Figure, power: float, label: str) -> None:
+def plot(rows: Table, figure: style.Figure, power: float, label: str) -> None:
     """Draw a panel for each model, a curve for each layer, and the power of n through the middle of them."""
     for axes, _, members in style.panels(figure, rows, ["panel"], columns=2):
         style.lines(axes, members, "layer", "layer {}")

@@ -18,8 +18,8 @@ from wordsway.experiments.claims import Points, curves
 from wordsway.experiments.experiment import Table
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes as Axes  # the figures annotate by these names
+    from matplotlib.figure import Figure as Figure
 
 # Distinguishable by colour-blind readers too, and drawn with different markers
 _LIGHT = ("#0072b2", "#d55e00", "#00805c", "#a8477f", "#7a6400", "#4d4d4d")

@@ -5,18 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
 
-from wordsway.experiments import Estimate, Experiment, RunConfig, TrialResult, Verdict
+from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
 from wordsway.experiments.claims import above, exponent_near, falls, points, statistics
-from wordsway.experiments.experiment import Parameters, Table, TrialRecord
 from wordsway.figures import _generalization as shared
 from wordsway.figures import _style as style
 from wordsway.generalization import prediction_gap
 from wordsway.maps.catalogue import map_named
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LENGTHS = {"quick": (40, 160), "paper": (40, 80, 160, 240)}
 SAMPLES = {"quick": (50, 200), "paper": (50, 100, 200, 400)}
@@ -61,7 +56,7 @@ def claims(rows: Table) -> list[Verdict]:
     ]
 
 
-def plot(rows: Table, figure: Figure) -> None:
+def plot(rows: Table, figure: style.Figure) -> None:
     axes = style.panel(figure, 1, 0, "re-trained random features")
     style.lines(axes, [{**row, "ceiling": None} for row in rows], "n", "n = {}", x="root")
     roots = [row["root"] for row in rows]

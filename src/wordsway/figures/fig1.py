@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from wordsway.experiments import RunConfig, TrialResult, Verdict
+from wordsway.experiments import Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
 from wordsway.experiments.claims import TOO_FEW
-from wordsway.experiments.experiment import Parameters, Table, TrialRecord
 from wordsway.figures import _models as shared
 from wordsway.figures import _style as style
 from wordsway.models import load
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SENTENCES = ("I love her much", "I love her smile")
 PROMPT = (
@@ -86,7 +82,7 @@ def _answers(rows: Table) -> list[Verdict]:
     return [Verdict(claim, f"{', '.join(changes)}, total variation {distance:.3f}", distance > 0)]
 
 
-def plot(rows: Table, figure: Figure) -> None:
+def plot(rows: Table, figure: style.Figure) -> None:
     scores = [row for row in rows if row["part"] == "scores"]
     answers = [row for row in rows if row["part"] == "prompts" and row["to"]]
     count = 2 * bool(scores) + bool(answers)

@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from functools import partial
 
-from wordsway.experiments import RunConfig, Verdict
+from wordsway.experiments import Parameters, RunConfig, Table, Verdict
 from wordsway.experiments.claims import each, falls
-from wordsway.experiments.experiment import Parameters, Table
 from wordsway.figures import _sensitivity as shared
 
 TOLERANCE = 0.1  # every further layer makes S a little steeper in short contexts than the first layer's factor says

@@ -1,8 +1,7 @@
 """Figure 2, left: random features forget one word in a long context."""
 
-from wordsway.experiments import Verdict
+from wordsway.experiments import Table, Verdict
 from wordsway.experiments.claims import each, overlap
-from wordsway.experiments.experiment import Table
 from wordsway.figures import _sensitivity as shared
 
 LENGTHS = {"quick": (90, 120, 150), "paper": tuple(range(90, 151, 10))}

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
 
-from wordsway.experiments import RunConfig, TrialResult, Verdict
+from wordsway.experiments import Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
 from wordsway.experiments.claims import TOO_FEW, curves
-from wordsway.experiments.experiment import Parameters, Table, TrialRecord
 from wordsway.figures import _models as shared
 from wordsway.figures import _style as style
 from wordsway.models import load
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TEXT = (
     "A reader can hold a long text in mind and still be turned around by a single word in it. Take the word not out of "
@@ -69,7 +64,7 @@ def claims(rows: Table) -> list[Verdict]:
     return verdicts or [Verdict("an attracting perturbation changes more than noise", TOO_FEW, None)]
 
 
-def plot(rows: Table, figure: Figure) -> None:
+def plot(rows: Table, figure: style.Figure) -> None:
     def title(model: str, tokens: int) -> str:
         return f"{model}, {tokens} tokens"
 

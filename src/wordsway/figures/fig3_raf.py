@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
-from wordsway.experiments import Verdict
+from wordsway.experiments import Table, Verdict
 from wordsway.experiments.claims import above, each
-from wordsway.experiments.experiment import Table
 from wordsway.figures import _sensitivity as shared
 from wordsway.figures import _style as style
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 LENGTHS = {"quick": (10, 50, 100, 250), "paper": (10, 20, 50, 100, 150, 200, 250)}
 
@@ -21,7 +16,7 @@ def claims(table: Table) -> list[Verdict]:
     return each(table, "panel", lambda panel, rows: [above(f"{panel}: S > 1 in every trial", rows, 1.0)])
 
 
-def _one(axes: Axes, rows: Table) -> None:
+def _one(axes: style.Axes, rows: Table) -> None:
     lengths = [row["n"] for row in rows]
     style.theory(axes, (min(lengths), max(lengths)), (1.0, 1.0), "S = 1")
 

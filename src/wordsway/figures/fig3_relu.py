@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from wordsway.experiments import Verdict
+from wordsway.experiments import Table, Verdict
 from wordsway.experiments.claims import below, each, falls
-from wordsway.experiments.experiment import Table
 from wordsway.figures import _sensitivity as shared
 from wordsway.figures import _style as style
 from wordsway.figures import fig3_raf
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 def claims(table: Table) -> list[Verdict]:
@@ -27,8 +20,8 @@ def claims(table: Table) -> list[Verdict]:
     return each(table, "panel", judge)
 
 
-def plot(table: Table, figure: Figure) -> None:
-    def guide(axes: Axes, rows: Table) -> None:
+def plot(table: Table, figure: style.Figure) -> None:
+    def guide(axes: style.Axes, rows: Table) -> None:
         widest = max(row["d"] for row in rows)
         line = [row for row in _of(table, "raf") if (row["panel"], row["d"]) == (rows[0]["panel"], widest)]
         line.sort(key=lambda row: int(row["n"]))

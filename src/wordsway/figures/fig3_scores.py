@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
 
-from wordsway.experiments import RunConfig, TrialResult, Verdict
+from wordsway.experiments import Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
 from wordsway.experiments.claims import TOO_FEW, Points, curves
-from wordsway.experiments.experiment import Parameters, Table, TrialRecord
 from wordsway.figures import _models as shared
 from wordsway.figures import _style as style
 from wordsway.models import load
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Towards Understanding the Word Sensitivity of Attention Layers: A Study via Random Features"
 TOKEN = 6
@@ -80,7 +75,7 @@ def _attracted(model: str, cells: Points) -> Verdict:
     return Verdict(claim, f"{times}; {more} of {len(seeing)} look at it more", after >= _TIMES * before)
 
 
-def plot(rows: Table, figure: Figure) -> None:
+def plot(rows: Table, figure: style.Figure) -> None:
     def title(model: str, when: str) -> str:
         return f"{model}, {when}"
 

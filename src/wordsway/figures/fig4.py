@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
-from wordsway.experiments import RunConfig, Verdict
-from wordsway.experiments.experiment import Parameters, Table, TrialRecord
+from wordsway.experiments import Parameters, RunConfig, Table, TrialRecord, Verdict
 from wordsway.figures import _generalization as shared
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from wordsway.figures import _style as style
 
 MAPS = (("rf", 40), ("raf", 40), ("raf", 120), ("relu-raf", 120))
 SAMPLES = {"quick": (100, 400), "paper": (100, 700, 1300)}
@@ -48,7 +44,7 @@ def claims(rows: Table) -> list[Verdict]:
     ]
 
 
-def plot(rows: Table, figure: Figure) -> None:
+def plot(rows: Table, figure: style.Figure) -> None:
     shared.scatter(rows, figure, "samples", len(MAPS), lambda row: "o" if row["loss"] == "alignment" else "x")
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from functools import partial
 
-from wordsway.experiments import RunConfig
-from wordsway.experiments.experiment import Parameters, TrialRecord
+from wordsway.experiments import Parameters, RunConfig, TrialRecord
 from wordsway.figures import _generalization as shared
 
 MAPS = (("raf", 40), ("raf", 120), ("relu-raf", 40), ("relu-raf", 120))

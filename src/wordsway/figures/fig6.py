@@ -2,8 +2,7 @@
 
 from functools import partial
 
-from wordsway.experiments import Verdict
-from wordsway.experiments.experiment import Table
+from wordsway.experiments import Table, Verdict
 from wordsway.figures import _generalization as shared
 from wordsway.figures import fig5
 

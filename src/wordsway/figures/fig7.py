@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from functools import partial
 
-from wordsway.experiments import TrialResult, Verdict
+from wordsway.experiments import Table, TrialResult, Verdict
 from wordsway.experiments.claims import judge
-from wordsway.experiments.experiment import Table
 from wordsway.figures import _generalization as shared
 from wordsway.figures import fig5
 

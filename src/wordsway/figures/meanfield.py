@@ -5,20 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from statistics import geometric_mean
-from typing import TYPE_CHECKING
 
 import torch
 
-from wordsway.experiments import Estimate, Experiment, RunConfig, TrialResult, Verdict
+from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
 from wordsway.experiments.claims import above, each, points
-from wordsway.experiments.experiment import Parameters, Table, TrialRecord
 from wordsway.figures import _style as style
 from wordsway.maps.attention import Attention
 from wordsway.seeds import generator, normal
 from wordsway.smoothness.mean_field_search import mean_field_lipschitz
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 RADII = {"quick": (0.5, 1.4, 2.4), "paper": (0.5, 0.8, 1.1, 1.4, 1.7, 2.0, 2.2, 2.4)}
 _D = 5  # an odd d, so that A has a real eigenvalue
@@ -87,7 +82,7 @@ def claims(rows: Table) -> list[Verdict]:
     return each(rows, "panel", judge)
 
 
-def plot(rows: Table, figure: Figure) -> None:
+def plot(rows: Table, figure: style.Figure) -> None:
     for number, (axes, _, line) in enumerate(style.panels(figure, rows, ["panel"])):
         ordered = sorted(line, key=lambda row: float(row["R"]))
         x = [row["R"] ** 2 for row in ordered]

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from wordsway.contexts import gaussian_context
-from wordsway.experiments import Estimate, Experiment, RunConfig, TrialResult, Verdict
+from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
 from wordsway.experiments.claims import curves, judge, points
-from wordsway.experiments.experiment import Parameters, Table, TrialRecord
 from wordsway.figures import _style as style
 from wordsway.kernels import Network, gradient_flow, ntk, smallest_eigenvalue
 from wordsway.seeds import generator, signs
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 WIDTHS = {"quick": (30, 90), "paper": (30, 60, 120, 240)}
 SAMPLES, D = 12, 30
@@ -71,7 +66,7 @@ def _below(claim: str, rows: Table, column: str) -> Verdict:
     return judge(claim, later, lambda: (f"at most {max(later):.3f} of it", max(later) <= 1))
 
 
-def plot(rows: Table, figure: Figure) -> None:
+def plot(rows: Table, figure: style.Figure) -> None:
     axes = style.panel(figure, 1, 0, f"N = {SAMPLES} samples, three weights, tanh", size=(6.0, 4.0))
     for number, ((width,), line) in enumerate(curves(rows, "width").items()):
         x, actual, linear, bound = ([row[name] for row in line] for name in ("time", "actual", "linear", "bound"))

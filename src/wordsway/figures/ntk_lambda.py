@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
 
-from wordsway.experiments import Estimate, Experiment, RunConfig, TrialResult, Verdict
+from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
 from wordsway.experiments.claims import count_of, curves, judge, points, statistics
-from wordsway.experiments.experiment import Parameters, Table, TrialRecord
 from wordsway.figures import _style as style
 from wordsway.kernels import Network, ntk, smallest_eigenvalue
 from wordsway.models import input_samples
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SAMPLES = {
     "quick": {"gaussian": (200, 400), "digits": (400,)},
@@ -77,7 +72,7 @@ def _rises(rows: Table) -> Verdict:
     return judge(claim, pairs, lambda: (f"from {changes}", all(last > first for first, last in pairs)))
 
 
-def plot(rows: Table, figure: Figure) -> None:
+def plot(rows: Table, figure: style.Figure) -> None:
     axes = style.panel(figure, 1, 0, "block of the hidden weight, tanh", size=(6.0, 4.0))
     named = [{**row, "line": f"N = {row['samples']}, {row['data']}"} for row in rows]
     style.lines(axes, named, "line", "{}", x="parameters")

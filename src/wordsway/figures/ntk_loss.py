@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from wordsway.contexts import gaussian_context
-from wordsway.experiments import Estimate, Experiment, RunConfig, TrialResult, Verdict
+from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
 from wordsway.experiments.claims import count_of, points, statistics
-from wordsway.experiments.experiment import Parameters, Table, TrialRecord
 from wordsway.figures import _style as style
 from wordsway.kernels import Network, descend
 from wordsway.seeds import generator, signs
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SAMPLES = {"quick": (50, 150), "paper": (50, 100, 200, 400, 800)}
 WIDTHS = {"quick": (3, 5, 8, 14, 24), "paper": (3, 4, 6, 8, 11, 16, 22, 32)}
@@ -59,7 +54,7 @@ def claims(rows: Table) -> list[Verdict]:
     ]
 
 
-def plot(rows: Table, figure: Figure) -> None:
+def plot(rows: Table, figure: style.Figure) -> None:
     axes = style.panel(figure, 1, 0, "training loss on random labels, four weights, tanh", size=(6.4, 4.2))
     style.lines(axes, [{**row, "mean": max(row["mean"], 1e-8)} for row in rows], "samples", "N = {}", x="ratio")
     low, high = min(row["ratio"] for row in rows), max(row["ratio"] for row in rows)

@@ -1,8 +1,7 @@
 """NTK features of even activations become robust with their number; those of others do not."""
 
 from wordsway.activations import ACTIVATIONS
-from wordsway.experiments import Verdict
-from wordsway.experiments.experiment import Table
+from wordsway.experiments import Table, Verdict
 from wordsway.figures import _robustness as shared
 
 NAMES = "square cos tanh softplus gelu"

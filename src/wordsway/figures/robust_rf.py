@@ -1,9 +1,8 @@
 """Random features are not robust, however many there are, unless E phi' = 0."""
 
 from wordsway.activations import ACTIVATIONS
-from wordsway.experiments import Verdict
+from wordsway.experiments import Table, Verdict
 from wordsway.experiments.claims import at_least_one, exponent, judge
-from wordsway.experiments.experiment import Table
 from wordsway.figures import _robustness as shared
 
 _NEAR = 0.05  # how far the mean norm of an interaction matrix may be from its limit; both have errors of order d / k

@@ -2,9 +2,8 @@
 
 from functools import partial
 
-from wordsway.experiments import Verdict
+from wordsway.experiments import Parameters, Table, TrialRecord, Verdict
 from wordsway.experiments.claims import at_least_one, each
-from wordsway.experiments.experiment import Parameters, Table, TrialRecord
 from wordsway.figures import _smoothness as shared
 from wordsway.smoothness import adversarial_directions, lipschitz_bounds, local_lipschitz
 

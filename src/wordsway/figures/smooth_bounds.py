@@ -8,9 +8,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from wordsway.contexts import gaussian_context
-from wordsway.experiments import Estimate, Experiment, RunConfig, TrialResult, Verdict
+from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
 from wordsway.experiments.claims import at_least_one, points
-from wordsway.experiments.experiment import Parameters, Table, TrialRecord
 from wordsway.figures import _smoothness as shared
 from wordsway.figures import _style as style
 from wordsway.maps import Attention, RandomAttention
@@ -18,7 +17,6 @@ from wordsway.records import finite
 from wordsway.smoothness import adversarial_context, lipschitz_bounds, local_lipschitz
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from torch import Tensor
 
 HEAD = "one random head"
@@ -94,7 +92,7 @@ def claims(rows: Table) -> list[Verdict]:
     ]
 
 
-def plot(rows: Table, figure: Figure) -> None:
+def plot(rows: Table, figure: style.Figure) -> None:
     for axes, _, members in style.panels(figure, rows, ["panel"], columns=2, size=(5.2, 4.6)):
         ordered = sorted(members, key=lambda row: float(row["n"]))
         lengths = [row["n"] for row in ordered]

@@ -64,17 +64,17 @@ class Terms(Record):
     largest: float
     lower: float
 
+    json_names: ClassVar = {
+        "smallest": "",
+        "centred": "interaction_centred",
+        "law": "interaction_law",
+        "largest": "lambda_max_centred",
+        "lower": "lower_bound",
+    }
+
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "interaction": self.interaction,
-            "interaction_centred": self.centred,
-            "interaction_law": self.law,
-            "bound": self.bound,
-            "lower_bound": self.lower,
-            "lambda_min": self.smallest.value,
-            "lambda_min_residual": self.smallest.residual,
-            "lambda_max_centred": self.largest,
-        }
+        smallest = {"lambda_min": self.smallest.value, "lambda_min_residual": self.smallest.residual}
+        return {**super().to_dict(), **smallest}
 
 
 def _terms(matrix: Tensor, kernel: Tensor, labels: Tensor, size: float, law: float | None) -> Terms:
