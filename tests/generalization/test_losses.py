@@ -12,7 +12,7 @@ from torch import Tensor
 
 from generalization.plain import MAPS, Scene, scene
 from wordsway import DeepRandomFeatures, DenseGaussian, RandomFeatures, gaussian_context, respond
-from wordsway.generalization import LOSSES, TRAININGS, Interpolator, Losses, Problem, Simulation, features_of
+from wordsway.generalization import LOSSES, TRAININGS, Losses, Problem, Simulation, features_of
 from wordsway.generalization.losses import functionals
 from wordsway.maps import PlainResponse, Response
 from wordsway.maps.layers import LayeredResponse
@@ -43,35 +43,6 @@ def test_every_loss_and_gradient_is_that_of_the_definition(name: str, seed: int)
             measured = (exact.loss(problem, ahead) - exact.loss(problem, behind)) / (2 * STEP)
             size = np.abs(gradients[:, g]).max()
             np.testing.assert_allclose(gradients[:, g, axis], measured, atol=1e-6 * (1 + size), err_msg=str(problem))
-
-
-def test_the_three_functionals_are_prediction_and_alignments() -> None:
-    """The fine-tuned model predicts f + a_f (y - f_0), the re-trained one f + F (y - f_0): (18) and (22)."""
-    given = scene("raf", 2)
-    exact, points = given.models(), given.ball(5, 1)
-    losses = _losses(given)
-    values, gradients = losses.several(torch.from_numpy(points))
-    assert gradients is not None
-    assert gradients.shape == (3, 5, 4)
-    moved, fine, again = values.numpy()
-    features, missing = given.moved(points), given.y - exact.before
-    np.testing.assert_allclose(moved, features @ exact.theta, atol=1e-9)
-    np.testing.assert_allclose(moved + fine * missing, features @ exact.fine, atol=1e-9)
-    np.testing.assert_allclose(moved + again * missing, features @ exact.again, atol=1e-9)
-    assert losses.before == pytest.approx(exact.before)
-    alignment = Interpolator(exact.rows, given.labels).alignment(exact.own)
-    np.testing.assert_allclose(again, features @ alignment.numpy(), atol=1e-9)
-
-
-@pytest.mark.parametrize("name", ["raf", "drf"])
-def test_problems_together_are_the_same_as_one_at_a_time(name: str) -> None:
-    given = scene(name, 3)
-    points = given.ball(2 * len(PROBLEMS), 4).reshape(2, len(PROBLEMS), -1)  # different points for each problem
-    values, gradients = _losses(given)(points)
-    for g, problem in enumerate(PROBLEMS):
-        alone, pull = _losses(given, [problem])(points[:, g : g + 1])
-        np.testing.assert_allclose(values[:, g], alone[:, 0], rtol=1e-12)
-        np.testing.assert_allclose(gradients[:, g], pull[:, 0], rtol=1e-10, atol=1e-12)
 
 
 def test_functionals_without_a_gradient_are_refused() -> None:

@@ -228,17 +228,6 @@ def test_penalties_lower_gamma(name: str, seed: int) -> None:
         assert most.gamma <= 0.05
 
 
-@pytest.mark.parametrize("name", SMOOTH)
-def test_swapped_losses_are_those_of_the_other_training(name: str) -> None:
-    found = {(r.problem.training, r.problem.loss): r for r in _run(scene(name, 2)) if not r.problem.penalty}
-    for training, other in (TRAININGS, TRAININGS[::-1]):
-        swapped, straight = found[training, "swapped"], found[other, "alignment"]
-        assert swapped.loss == pytest.approx(straight.loss, abs=1e-9)
-        assert swapped.gamma == pytest.approx(straight.gamma, abs=1e-6)
-        alignment = swapped.alignment_retrained if training == "re-trained" else swapped.alignment_fine_tuned
-        assert found[training, "alignment"].loss <= (alignment + 1) ** 2 + 1e-6
-
-
 # Trials
 
 
@@ -262,20 +251,16 @@ def test_the_same_seed_has_the_same_bytes(name: str) -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize(("name", "seed"), [("raf", 0), ("raf", 1), ("sigmoid", 0), ("rf-tanh", 1), ("own-batched", 1)])
+@pytest.mark.parametrize(("name", "seed"), [("raf", 0), ("sigmoid", 0), ("own-batched", 1), ("relu-raf", 1), ("rf", 1)])
 def test_a_problem_does_not_depend_on_the_others(name: str, seed: int) -> None:
     given = scene(name, seed)
-    for record in _run(given, seed=seed):
+    for record in _run(given, seed=seed)[:: 4 if name in KINKED else 1]:
         alone = _alone(given, record.problem, seed)
-        np.testing.assert_allclose(_numbers(alone), _numbers(record), atol=1e-9)
-        assert alone.status == record.status
-
-
-@pytest.mark.parametrize("name", ["relu-raf", "rf"])
-def test_where_there_are_kinks_a_problem_hardly_depends_on_the_others(name: str) -> None:
-    given = scene(name, 1)
-    for record in _run(given)[::4]:
-        assert _alone(given, record.problem).loss == pytest.approx(record.loss, abs=1e-6)
+        if name in KINKED:
+            assert alone.loss == pytest.approx(record.loss, abs=1e-6)
+        else:
+            np.testing.assert_allclose(_numbers(alone), _numbers(record), atol=1e-9)
+            assert alone.status == record.status
 
 
 @pytest.mark.parametrize("name", ["raf", "relu-raf", "linear", "rf", "own"])

@@ -79,15 +79,6 @@ def test_any_module_goes_through_its_jacobian_in_chunks(size: int, monkeypatch: 
     assert all(p.requires_grad for p in module.parameters())
 
 
-def test_a_module_of_the_same_network_has_the_same_kernel() -> None:
-    network, X = Network.drawn([4, 6], "tanh", biases=True), normal(5, 4)
-    module = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1)).double()
-    assert network.biases is not None
-    for layer, weight, bias in zip((module[0], module[2]), network.weights, network.biases, strict=True):
-        layer.weight.data, layer.bias.data = weight, bias
-    torch.testing.assert_close(ntk(module, X), ntk(network, X))
-
-
 def test_a_module_is_taken_in_the_precision_of_the_inputs() -> None:
     net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 1))
     net(normal(20, 4, seed=1).float())  # sets the buffers of the norm
@@ -204,10 +195,3 @@ def test_a_negative_eigenvalue_is_found_too() -> None:
     found = smallest_eigenvalue(K)
     assert found.value == pytest.approx(-2)
     assert (found.method, found.status) == ("dense", "singular")
-
-
-def test_it_is_0_when_samples_exceed_parameters() -> None:
-    network = Network.drawn([3, 4], "tanh")
-    found = smallest_eigenvalue(ntk(network, normal(network.parameters + 1, 3)))
-    assert found.singular
-    assert not smallest_eigenvalue(ntk(Network.drawn([3, 40], "tanh"), normal(30, 3))).singular

@@ -53,17 +53,6 @@ def test_the_gradient_is_that_of_the_explicit_model(kind: str, name: str, count:
     assert found.fit < 1e-8
 
 
-@pytest.mark.parametrize("kind", ["rf", "ntk"])
-def test_the_gradient_is_that_of_finite_differences(kind: str) -> None:
-    model = FeatureModel(kind, normal(10, 6), normal(10, seed=1), 80, "tanh")
-    x, step = normal(6, seed=2), 1e-5
-    for place in range(6):
-        unit = torch.zeros(6, dtype=torch.float64)
-        unit[place] = step
-        difference = (model.output(x + unit) - model.output(x - unit)) / (2 * step)
-        assert float(model.gradient(x)[place]) == pytest.approx(difference, rel=1e-6, abs=1e-7)
-
-
 @pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize("transform", [None, torch.tanh])
 def test_blocks_of_any_size_are_the_same_in_every_pass(keep: bool, transform: Any) -> None:
