@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import wordsway as ws
 from models import small_transformers as small
 from models import tiny
-from wordsway.models.response import Span, TextFeatures
+from wordsway.models.response import Span, TextFeatures, TransformerResponse
 
 DISTRIBUTIONS = ("next", "class")
 
@@ -91,6 +92,65 @@ def moved(rows: Tensor, span: Sequence[int], move: Tensor) -> Tensor:
 def random_moves(count: int, rows: Tensor, seed: int = 1) -> Tensor:
     source = torch.Generator().manual_seed(seed)
     return torch.randn(count, 2, rows.shape[1], dtype=torch.float64, generator=source).to(rows)
+
+
+def ids(n: int = 7) -> list[int]:
+    """A text of n tokens."""
+    numbers: list[int] = small.tokens(1, n)[0].tolist()
+    return numbers
+
+
+def check(network: Any, on: str | int, n: int = 7, derivatives: bool = True) -> None:
+    """Changes, divergences and gradients for one text are those of plain passes."""
+    words = spans(n)
+    phi = features(network, ids(n), on)
+    response = phi.along(words)
+    X, e = phi.embedded, phi.embedded.shape[1]
+    delta = random_moves(len(words), X).flatten(1)
+    values, gradients = response.change(delta)
+    divergences, features_there = response.divergence(delta), response.features(delta)
+    before = output(network, X, on)
+    torch.testing.assert_close(phi(X), before, rtol=1e-10, atol=1e-12)
+    assert gradients is not None
+    assert (divergences is not None) == (on in DISTRIBUTIONS)
+    size, close = (1e-3, 1e-2) if hasattr(network.base_model, "norm") else (1e-5, 1e-5)  # RMSNorm rounds to float32
+    step = size * random_moves(len(words), X, seed=2).flatten(1)
+    for place, span in enumerate(words):
+        now = output(network, moved(X, span, delta[place]), on)
+        assert float(values[place]) == pytest.approx(distance(before, now, on), rel=1e-10, abs=1e-14)
+        torch.testing.assert_close(features_there[place], now, rtol=1e-9, atol=1e-12)
+        if divergences is not None:
+            expected = nn.functional.kl_div(before.log(), now, reduction="sum")
+            assert float(divergences[place]) == pytest.approx(float(expected), rel=1e-8, abs=1e-12)
+    for place in (1, len(words) - 1) if derivatives else ():
+        ahead, behind = (
+            output(network, moved(X, words[place], delta[place] + turn * step[place]), on) for turn in (1, -1)
+        )
+        measured = (distance(before, ahead, on) - distance(before, behind, on)) / 2
+        along = float((gradients[place] * step[place]).sum())
+        assert abs(along - measured) <= close * float(gradients[place].norm()) * size
+        assert not gradients[place, len(words[place]) * e :].any()
+
+
+def rows_run(response: TransformerResponse, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows of a text go through the network in each pass, once what comes before the words is known."""
+    delta = random_moves(len(response.spans), response.X)[:, 0]
+    response.change(delta)
+    lengths: list[int] = []
+    run = TextFeatures.run
+
+    def note(self: TextFeatures, batch: Tensor, past: Any = None) -> Tensor:
+        lengths.append(batch.shape[1])
+        return run(self, batch, past)
+
+    monkeypatch.setattr(TextFeatures, "run", note)
+    response.change(delta)
+    return lengths
+
+
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every batch be one text: decoders then keep what comes before each word."""
+    monkeypatch.setattr(TextFeatures, "batch_size", lambda self, gradient: 1)
 
 
 def with_words(

@@ -64,17 +64,7 @@ def _reproduced(model: ws.Model, found: TextProfile, on: str | int, close: float
 def test_plain_passes_reproduce_the_values(name: str, on: str | int, mode: str, tmp_path: Path) -> None:
     model = _model(name, tmp_path)
     found = model.profile(TEXT, on=on, mode=mode, steps=6)
-    assert [word.text for word in found.words] == [
-        "the",
-        "film",
-        "was",
-        "boring",
-        ",",
-        "and",
-        "the",
-        "end",
-        "too",
-    ]
+    assert " ".join(word.text for word in found.words) == "the film was boring , and the end too"
     _reproduced(model, found, on, 1e-6 if name == "llama" else 1e-9)
     assert (found.mode, found.on) == (mode, f"layer {on}" if isinstance(on, int) else on)
     if mode == "fast":
@@ -100,20 +90,12 @@ def test_the_search_finds_at_least_what_random_points_do(name: str, on: str | in
         assert score.value >= float(values.max())
 
 
-@pytest.mark.parametrize(("name", "on"), KINDS)
+@pytest.mark.parametrize(("name", "on"), KINDS[::2])
 def test_more_steps_never_find_less(name: str, on: str | int, tmp_path: Path) -> None:
     model = _model(name, tmp_path)
     profiles = {steps: model.profile(TEXT, on=on, steps=steps) for steps in (1, 4, 16, 64)}
     for less, more in itertools.pairwise(profiles.values()):
         assert bool((more.values >= less.values).all())
-
-
-def test_more_steps_never_find_less_in_a_real_model() -> None:
-    model = ws.load("minilm")
-    for on in ("last", 3):
-        profiles = [model.profile("I love her smile", on=on, steps=steps) for steps in (4, 16, 64)]
-        for less, more in itertools.pairwise(profiles):
-            assert bool((more.values >= less.values).all())
 
 
 def test_a_leader_is_named_only_where_its_lead_exceeds_what_the_search_still_gains(tmp_path: Path) -> None:
@@ -185,14 +167,9 @@ def test_single_precision_works_too(mode: str, tmp_path: Path) -> None:
 def test_special_tokens_are_measured_on_request(tmp_path: Path) -> None:
     model = _model("bert", tmp_path)
     found = model.profile("the film", special=True, steps=2)
-    assert [(word.text, word.position) for word in found.words] == [
-        ("[CLS]", None),
-        ("the", 0),
-        ("film", 1),
-        ("[SEP]", None),
-    ]
-    _reproduced(model, found, "last")
+    assert [word.text for word in found.words] == ["[CLS]", "the", "film", "[SEP]"]
     assert [row["position"] for row in found.rows()] == [None, 0, 1, None]
+    _reproduced(model, found, "last")
 
 
 def test_the_default_radius_is_the_norm_of_the_embedding(tmp_path: Path) -> None:
@@ -337,16 +314,17 @@ def test_layers_may_be_named_in_several_ways(on: Any, tmp_path: Path) -> None:
     assert found.on == "layer 2"
 
 
-@pytest.mark.parametrize("kind", ["multi_label_classification", "regression"])
-def test_outputs_that_are_no_classes_are_not_taken_for_some(kind: str, tmp_path: Path) -> None:
-    model = _model("bert-classifier", tmp_path, num_labels=3, problem_type=kind)
-    with pytest.raises(InputError, match=f"^class needs classes of which one holds, got {kind} of bert: measure on po"):
-        model.profile("the film", on="class")
-
-
-def test_a_single_class_has_no_sensitivity(tmp_path: Path) -> None:
-    model = _model("bert-classifier", tmp_path, num_labels=1)
-    with pytest.raises(
-        InputError, match=r"^class needs two classes at least, got 1 of bert: measure on pooled instead"
-    ):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_labels": 3, "problem_type": kind}, f"classes of which one holds, got {kind} of bert")
+        for kind in ("multi_label_classification", "regression")
+    ]
+    + [({"num_labels": 1}, "two classes at least, got 1 of bert")],
+)
+def test_outputs_that_are_no_classes_are_not_taken_for_some(
+    options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    model = _model("bert-classifier", tmp_path, **options)
+    with pytest.raises(InputError, match=f"^class needs {message}: measure on pooled instead"):
         model.profile("the film", on="class")

@@ -16,26 +16,12 @@ from models import small_transformers as small
 from wordsway.errors import InputError
 from wordsway.models import swaps
 
-WORDS = ["i", "love", "hate", "her", "his", "smile", "film", "the", "was", "long", "short", "house", "garden", "rain"]
-WORDS += [
-    "un",
-    "##happy",
-    "##ing",
-    "sing",
-    "##er",
-    "good",
-    "bad",
-    "dark",
-    "blue",
-    "o",
-    "##k",
-    "!",
-    ".",
-    "7",
-    "'",
-    "don",
-    "t",
-]
+VOCABULARY = """
+    i love hate her his smile film the was long short house garden rain un ##happy ##ing sing ##er
+    good bad dark blue o ##k ! . 7 ' don t
+"""
+CAPITALS = "[UNK] paris Paris London rain NASA UN I iPhone is good 7 rock-pop a'b"
+WORDS = VOCABULARY.split()
 TEXT = "I love her smile."
 LONG = "i love unhappyinger rain"  # a word of four pieces
 KINDS: list[tuple[str, str | int]] = [
@@ -108,9 +94,12 @@ def test_ranking_finds_the_best_where_it_may_try_all(name: str, on: str | int, t
         assert [swap.token for swap in ranked] == [swap.token for swap in best]
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("checks", [1, 3, 10])
-def test_ranking_tries_as_many_as_it_may_and_finds_nothing_better(checks: int, seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("checks", "known"), [(1, 4000), (3, 4000), (10, 4000), (10, 4)])
+def test_ranking_tries_as_many_as_it_may_and_finds_nothing_better(
+    checks: int, known: int, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swaps, "_KNOWN", known)  # also where it tries more than it learns from
     model = _model("bert", tmp_path)
     exact = _brute(model, TEXT, 3, "last")
     found = model.swaps(TEXT, 3, checks=checks, seed=seed, top=99)
@@ -136,17 +125,6 @@ def test_what_is_learned_in_parts_is_the_regression_through_all_of_it() -> None:
     )
     expected = values.double().mean() + kernel[:, :12] @ weights
     assert torch.allclose(learned.values().double(), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("checks", [10, 10**9])
-def test_tries_beyond_what_is_learned_from(checks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swaps, "_KNOWN", 4)
-    model = _model("bert", tmp_path)
-    exact = _brute(model, TEXT, 3, "last")
-    found = model.swaps(TEXT, 3, checks=checks, top=99)
-    assert found.checked == min(checks, len(exact))
-    for swap in found.swaps:
-        assert swap.value == pytest.approx(exact[swap.token], rel=1e-9)
 
 
 def test_more_candidates_are_tried_where_the_text_is_short() -> None:
@@ -220,22 +198,7 @@ def test_a_vocabulary_of_small_letters_gets_the_casing_of_the_word(tmp_path: Pat
 
 
 def test_a_vocabulary_with_capitals_keeps_the_casing_of_the_word() -> None:
-    names = [
-        "[UNK]",
-        "paris",
-        "Paris",
-        "London",
-        "rain",
-        "NASA",
-        "UN",
-        "I",
-        "iPhone",
-        "is",
-        "good",
-        "7",
-        "rock-pop",
-        "a'b",
-    ]
+    names = CAPITALS.split()
     tokenizer = Tokenizer(models.WordLevel({name: number for number, name in enumerate(names)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens(["[UNK]"])
@@ -264,13 +227,6 @@ def test_special_tokens_are_never_candidates(tmp_path: Path) -> None:
     assert "good" in {swap.word for swap in found.swaps}
 
 
-def test_accents_go_with_the_word_they_are_on(tmp_path: Path) -> None:
-    model = _model("bert", tmp_path)
-    found = model.swaps("the rai\u0301n\u0301 was long", 1, top=1)
-    assert found.word.text == "rai\u0301n\u0301"
-    assert found.swaps[0].text == f"the {found.swaps[0].word} was long"
-
-
 def test_a_text_that_is_cut_has_replacements(tmp_path: Path) -> None:
     model = _model("bert", tmp_path)
     text = "the rain was long . " * 10
@@ -282,11 +238,6 @@ def test_a_text_that_is_cut_has_replacements(tmp_path: Path) -> None:
         ids[2] = swap.token
         assert swap.value == pytest.approx(plain.distance(before, _output(model, ids, "last"), "last"), rel=1e-9)
         assert model.read(swap.text, cut=True).ids == tuple(ids)
-
-
-def test_only_the_given_occurrence_of_a_word_is_replaced(tmp_path: Path) -> None:
-    found = _model("bert", tmp_path).swaps("rain was rain", 2, top=3)
-    assert all(swap.text == f"rain was {swap.word}" for swap in found.swaps)
 
 
 # Records, the real encoder and bad input
@@ -301,16 +252,6 @@ def test_records_are_plain_values(tmp_path: Path) -> None:
     assert (first["position"], first["replaced"], first["on"]) == (3, "smile", "next")
     assert (first["word"], first["sensitivity"]) == (found.swaps[0].word, found.swaps[0].value)
     assert again["checked"] == found.checked
-
-
-def test_nothing_is_left_on_the_network(tmp_path: Path) -> None:
-    tokenizer = tiny.write_tokenizer(tmp_path, WORDS)
-    network = small.make("bert", vocab_size=tokenizer.get_vocab_size()).train()
-    state = torch.get_rng_state()
-    ws.load(network, tokenizer=tokenizer).swaps(TEXT, 3, compare=True)
-    assert all(part.training and not part._forward_hooks for part in network.modules())
-    assert all(weight.requires_grad and weight.grad is None for weight in network.parameters())
-    assert torch.equal(state, torch.get_rng_state())
 
 
 def test_the_real_encoder_finds_words_in_little_time() -> None:
