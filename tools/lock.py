@@ -1,7 +1,7 @@
 """Write requirements/runtime.txt and requirements/dev.txt anew: exact versions of every package, also indirect ones.
 
 Run it with the Python of .venv after changing the dependencies in pyproject.toml, or to take newer versions, and commit
-what it writes. It asks pip to resolve and installs nothing.
+what it writes. pip resolves them; nothing is installed.
 """
 
 import json
@@ -20,8 +20,8 @@ HEADER = "# Written by tools/lock.py on Python {version}, {platform}. Change pyp
 def resolve(requirements: list[str]) -> dict[str, str]:
     """Return the version that pip chooses for each package, by normalised name."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--report", "-"]
-    answer = subprocess.run([*command, *requirements], check=True, stdout=subprocess.PIPE, text=True).stdout
-    chosen = (entry["metadata"] for entry in json.loads(answer)["install"])
+    report = subprocess.run([*command, *requirements], check=True, stdout=subprocess.PIPE, text=True).stdout
+    chosen = (entry["metadata"] for entry in json.loads(report)["install"])
     # A local version such as 2.13.0+cpu exists only where it was built; the public one matches it too.
     return {item["name"].lower().replace("_", "-").replace(".", "-"): item["version"].split("+")[0] for item in chosen}
 

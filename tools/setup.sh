@@ -1,7 +1,7 @@
 #!/bin/sh
 # Make the virtual environment that the Makefile works in: tools/setup.sh FOLDER
 #
-# FOLDER/.ready is written last, so an interrupted set-up is never taken for a finished one. FOLDER/.unfinished says that
+# FOLDER/.ready is written last, so an interrupted set-up is never taken for a finished one. FOLDER/.unfinished means that
 # a set-up is running or was interrupted, and holds its process number: another one waits for it, or starts over, since
 # what an interrupted one left may look installed and not be.
 # PYTHON names the Python to use; otherwise the first of a few usual names that is recent enough.

@@ -7,7 +7,7 @@ from wordsway.errors import WordswayError
 
 
 def main() -> None:
-    """Verify their checksums, or stop with one line that says what to do."""
+    """Verify their checksums, or stop with one line and the remedy."""
     for file in (offline.WEIGHTS, offline.DECODER, offline.REVIEWS):
         try:
             offline.verify(file, offline.locate(file))

@@ -44,6 +44,12 @@ class GaussianMatrixConformance:
             for seed, (rows, cols) in enumerate(_SHAPES):
                 yield self.make(rows, cols, seed, dtype), _source(dtype, seed)
 
+    def _sides(self) -> Iterator[tuple[GaussianMatrix, Callable[..., Tensor]]]:
+        """Yield the same matrices and, after each of them, its transpose."""
+        for matrix, normal in self._cases():
+            yield matrix, normal
+            yield matrix.T, normal
+
     def test_members_shapes_and_dtypes(self) -> None:
         for matrix, normal in self._cases():
             for view in (matrix, matrix.T, matrix.columns(0, 1)):
@@ -72,47 +78,43 @@ class GaussianMatrixConformance:
             _close(p.mT @ y, x.mT @ q, float(p.norm() * y.norm()))
 
     def test_linear(self) -> None:
-        for matrix, normal in self._cases():
-            for side in (matrix, matrix.T):
-                a, b = normal(side.shape[1]), normal(side.shape[1])
-                first, second, both = side @ a, side @ b, side @ (2 * a - 3 * b)
-                _close(both, 2 * first - 3 * second, float(first.norm() + second.norm()))
+        for side, normal in self._sides():
+            a, b = normal(side.shape[1]), normal(side.shape[1])
+            first, second, both = side @ a, side @ b, side @ (2 * a - 3 * b)
+            _close(both, 2 * first - 3 * second, float(first.norm() + second.norm()))
 
     def test_same_input_same_output(self) -> None:
-        for matrix, normal in self._cases():
-            for side in (matrix, matrix.T):
-                vector = normal(side.shape[1])
-                given = vector.clone()
-                first = side @ vector
-                copy = first.clone()
-                side @ normal(side.shape[1], 2)
-                side.T @ normal(side.shape[0])
-                _close(side @ vector, first, float(first.norm()))
-                _close(side @ (1e-3 * vector), 1e-3 * first, 1e-3 * float(first.norm()))
-                assert torch.equal(first, copy), "an output changed after it was returned"
-                assert torch.equal(vector, given), "an input was changed"
+        for side, normal in self._sides():
+            vector = normal(side.shape[1])
+            given = vector.clone()
+            first = side @ vector
+            copy = first.clone()
+            side @ normal(side.shape[1], 2)
+            side.T @ normal(side.shape[0])
+            _close(side @ vector, first, float(first.norm()))
+            _close(side @ (1e-3 * vector), 1e-3 * first, 1e-3 * float(first.norm()))
+            assert torch.equal(first, copy), "an output changed after it was returned"
+            assert torch.equal(vector, given), "an input was changed"
 
     def test_zero_input(self) -> None:
-        for matrix, normal in self._cases():
-            for side in (matrix, matrix.T):
-                zero = torch.zeros(side.shape[1], dtype=side.dtype)
-                assert not (side @ zero).any()
-                side @ normal(side.shape[1])
-                assert not (side @ zero).any()
-                mixed = side @ torch.stack([zero, normal(side.shape[1]), zero], dim=1)
-                assert not mixed[:, [0, 2]].any()
-                assert mixed[:, 1].any()
+        for side, normal in self._sides():
+            zero = torch.zeros(side.shape[1], dtype=side.dtype)
+            assert not (side @ zero).any()
+            side @ normal(side.shape[1])
+            assert not (side @ zero).any()
+            mixed = side @ torch.stack([zero, normal(side.shape[1]), zero], dim=1)
+            assert not mixed[:, [0, 2]].any()
+            assert mixed[:, 1].any()
 
     def test_blocks_with_repeated_and_dependent_columns(self) -> None:
-        for matrix, normal in self._cases():
-            for side in (matrix, matrix.T):
-                a, b, c = normal(3, side.shape[1])
-                block = torch.stack([a, a, 2 * b, a - b, torch.zeros_like(a), c, b], dim=1)
-                outputs = side @ block
-                for k in range(7):
-                    _close(side @ block[:, k], outputs[:, k], float(outputs.norm()))
-                dense = side.dense()
-                _close(outputs, dense @ block, float(dense.norm() * block.norm()))
+        for side, normal in self._sides():
+            a, b, c = normal(3, side.shape[1])
+            block = torch.stack([a, a, 2 * b, a - b, torch.zeros_like(a), c, b], dim=1)
+            outputs = side @ block
+            for k in range(7):
+                _close(side @ block[:, k], outputs[:, k], float(outputs.norm()))
+            dense = side.dense()
+            _close(outputs, dense @ block, float(dense.norm() * block.norm()))
 
     def test_transpose_is_a_view_on_the_same_memory(self) -> None:
         for matrix, normal in self._cases():
