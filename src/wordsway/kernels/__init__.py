@@ -3,15 +3,8 @@
 from wordsway.kernels.eigenvalues import SmallestEigenvalue, smallest_eigenvalue
 from wordsway.kernels.flow import Descent, Flow, descend, gradient_flow
 from wordsway.kernels.network import Network
-from wordsway.kernels.robustness import (
-    FeatureModel,
-    Point,
-    Robustness,
-    RobustnessSweep,
-    Terms,
-    feature_robustness,
-    robustness_sweep,
-)
+from wordsway.kernels.robustness import FeatureModel, Robustness, Terms, feature_robustness
+from wordsway.kernels.sweep import Point, RobustnessSweep, robustness_sweep
 from wordsway.kernels.tangent import Chain, ntk, ntk_chain
 
 __all__ = [

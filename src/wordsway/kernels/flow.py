@@ -109,7 +109,9 @@ def gradient_flow(network: Network, X: Any, y: Any, times: Sequence[float], tole
     takes about lambda_max t of them.
     """
     inputs, labels = _check_samples(network, X, y)
-    when = _times(times)
+    when = as_array(times, "times", ("T",)).double()
+    if float(when[0]) < 0 or not bool((when.diff() > 0).all()):
+        raise InputError("times must be numbers >= 0 that increase, got others")
     kernel = ntk(network, inputs)
     smallest = smallest_eigenvalue(kernel)
     rest = network(inputs) - labels
@@ -121,12 +123,10 @@ def gradient_flow(network: Network, X: Any, y: Any, times: Sequence[float], tole
     return Flow(when, linear, actual, start * torch.exp(-smallest.value * when / 2), smallest)
 
 
-def descend(
-    network: Network, X: Any, y: Any, steps: int, rate: float = 1e-2, enough: float = 1e-6, every: int = 50
-) -> Descent:
+def descend(network: Network, X: Any, y: Any, steps: int, rate: float = 1e-2, enough: float = 1e-6) -> Descent:
     """Train a network on all samples at once with Adam, until the loss is at most `enough` or after `steps` steps.
 
-    The loss is compared with `enough` every `every` steps only. The rate falls to 0 along a cosine, so that the end is
+    The loss is compared with `enough` every 50 steps only. The rate falls to 0 along a cosine, so that the end is
     not noise. Cost: O(N parameters) per step.
     """
     inputs, labels = _check_samples(network, X, y)
@@ -137,7 +137,7 @@ def descend(
         passes = moving.network.passes(inputs)
         rest = passes.outputs - labels
         losses.append(float(rest @ rest) / len(rest))
-        if losses[-1] <= enough and step % every == 0:
+        if losses[-1] <= enough and step % 50 == 0:
             break
         moving.theta.grad = moving.derivative(passes, rest) * (2 / len(rest))
         optimizer.param_groups[0]["lr"] = rate * (1 + math.cos(math.pi * step / count)) / 2
@@ -152,13 +152,6 @@ def _check_samples(network: Network, X: Any, y: Any) -> tuple[Tensor, Tensor]:
     inputs = as_array(X, "inputs", ("N", "d")).double()
     network.check(inputs)
     return inputs, as_array(y, "y", (len(inputs),)).double()
-
-
-def _times(times: Sequence[float]) -> Tensor:
-    when = as_array(times, "times", ("T",)).double()
-    if float(when[0]) < 0 or not bool((when.diff() > 0).all()):
-        raise InputError("times must be numbers >= 0 that increase, got others")
-    return when
 
 
 class _Moving:
