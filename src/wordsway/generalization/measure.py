@@ -34,7 +34,7 @@ from wordsway.maps.response import Functional
 from wordsway.memory import ResourceUsage
 from wordsway.seeds import generator, normal
 from wordsway.sensitivity.records import status
-from wordsway.sensitivity.search import SearchBudget, maximise
+from wordsway.sensitivity.search import SearchBudget, SearchResult, maximise
 from wordsway.threads import suited
 
 _SMOOTH = SearchBudget(power=0, screen=8, keep=3, polish=60, tolerance=1e-6)
@@ -101,11 +101,10 @@ def one_word_generalization(
     problems = _problems(trainings, losses, penalties)
     with ResourceUsage() as usage:
         simulation = Simulation(phi, contexts, labels, X, y, word, radius, start, seed)
-        deltas, values, converged, evaluations = simulation.search(problems, seed, budget)
-    cost = simulation.cost(usage, evaluations)
-    results = zip(problems, deltas, values, converged, strict=True)
+        best = simulation.search(problems, seed, budget)
+    cost = simulation.cost(usage, best.evaluations)
     with simulation.threads(1):
-        return [simulation.record(problem, delta, value, ended, cost) for problem, delta, value, ended in results]
+        return [simulation.record(problem, best, place, cost) for place, problem in enumerate(problems)]
 
 
 def prediction_gap(
@@ -229,10 +228,8 @@ class Simulation:
     def cost(self, usage: ResourceUsage, evaluations: int) -> ResourceUsage:
         return usage.computed_in(self.response.hints.dtype, self.response.hints.device, evaluations)
 
-    def search(
-        self, problems: Sequence[Problem], seed: int, budget: SearchBudget | None
-    ) -> tuple[list[Tensor], list[float], list[bool], int]:
-        """Return the best Delta of each problem, its loss, whether the search converged, and all evaluations."""
+    def search(self, problems: Sequence[Problem], seed: int, budget: SearchBudget | None) -> SearchResult:
+        """Maximise -(loss + a constant) of each problem over Delta, all at once."""
         losses = Losses(self.several, problems, self.label, self.before)
 
         def objective(point: Array, gradient: bool) -> tuple[Array, Array | None]:
@@ -243,9 +240,7 @@ class Simulation:
         with self.threads(len(problems)):
             starts = self._starts(losses, seed)
         with self.threads(starts.shape[0] * starts.shape[1]):
-            best = maximise(objective, starts, self.radius, budget, inside=True)
-        losses_reached = (-best.value - _FLOOR).tolist()
-        return list(torch.from_numpy(best.delta[:, 0])), losses_reached, best.converged.tolist(), best.evaluations
+            return maximise(objective, starts, self.radius, budget, inside=True)
 
     def _starts(self, losses: Losses, seed: int) -> Array:
         """Return points (B, G, 1, d): down each loss from 0, and random ones; few where each evaluation is costly."""
@@ -261,10 +256,9 @@ class Simulation:
         points.append(np.repeat(spread[:, None], problems, axis=1))
         return np.asarray(self.radius * np.concatenate(points)[:, :, None])
 
-    def record(
-        self, problem: Problem, delta: Tensor, loss: float, converged: bool, cost: ResourceUsage
-    ) -> Generalization:
-        """Return everything that is known of one Delta."""
+    def record(self, problem: Problem, best: SearchResult, place: int, cost: ResourceUsage) -> Generalization:
+        """Return everything that is known of the Delta that a search found for one problem."""
+        delta, ended = torch.from_numpy(best.delta[place, 0]), status(bool(best.converged[place]))
         values, _ = self.several(delta[None])
         moved, fine, again = (float(value) for value in values[:, 0])
         change = float(self.response.change(self.response.hints.cast(delta[None]), gradient=False)[0][0])
@@ -289,9 +283,9 @@ class Simulation:
             alignment_fine_tuned=fine,
             alignment_retrained=again,
             sensitivity=change,
-            loss=loss,
+            loss=-float(best.value[place]) - _FLOOR,
             delta=delta,
-            status=status(converged).replace("a lower bound", "an upper bound").replace("raise", "lower"),
+            status=ended.replace("a lower bound", "an upper bound").replace("raise", "lower"),
             interpolates=self.interpolator.interpolates,
             lambda_min=self.interpolator.lambda_min,
             cost=cost,
