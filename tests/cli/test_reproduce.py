@@ -135,6 +135,16 @@ def test_failing_trials_are_listed_and_are_exit_code_1(tiny: Run, flag: Path) ->
     assert [line["failed"] for line in _lines(tiny("reproduce", "--json")[1])] == [0]
 
 
+def test_of_many_problems_some_are_listed(tiny: Run, flag: Path, offer: Callable[..., None]) -> None:
+    offer(trials.experiment(trials.flagged, points=23, trials=1, flag=str(flag), claims=lambda rows: []))
+    code, out, _ = tiny("reproduce")
+    assert code == 1
+    assert "no trial has finished" in out
+    assert out.count("failed: tiny") == 20
+    assert "and 2 more: see wordsway results show --out results" in out
+    assert "and 2 more: wordsway results export --all has them" in tiny("results").out
+
+
 def test_a_claim_that_does_not_hold_is_exit_code_1(tiny: Run, offer: Callable[..., None]) -> None:
     offer(trials.experiment(claims=lambda table: [Verdict("the mean falls", "it grows", False)]))
     code, out, err = tiny("reproduce")
@@ -237,6 +247,7 @@ def test_mistakes_are_one_line_and_write_nothing(tiny: Run, tmp_path: Path, argu
     ("arguments", "message"),
     [
         ("reproduce --workers 2 --dask tcp://h:1", "--workers and --dask exclude each other: a cluster has its own"),
+        ("reproduce --dask tcp://h:1 --dry-run", "--dask and --dry-run exclude each other"),
         ("reproduce --what", "Usage: wordsway reproduce"),
         ("results --out other show", "give --out and --json after show, not before it"),
         ("results --json export", "give --out and --json after export, not before it"),

@@ -18,6 +18,7 @@ from wordsway.experiments.store import Store
 from wordsway.experiments.texts import EXPERIMENT, VERSION, Options, weights_print
 from wordsway.models import Model, length, load
 from wordsway.models.transformer import NAMES
+from wordsway.report.texts import print_swaps
 
 SENTENCE = "I love her smile"
 TEXT = ("text", SENTENCE, "--steps", 2)
@@ -243,6 +244,14 @@ def test_rows_are_the_best_replacements(run: Run) -> None:
         assert any(line.split()[:2] == [str(row["rank"]), row["word"]] for line in lines)
     assert f"I love her {rows[0]['word']}" in lines
     assert f"20 of {rows[0]['candidates']} candidates were tried, those that rank first" in lines
+
+
+def test_the_table_of_swaps_tells_how_many_were_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    found = load("minilm").swaps(SENTENCE, 3, top=1, checks=5)
+    print_swaps(dataclasses.replace(found, candidates=5, checked=5, shortfall=0.125))
+    out = capsys.readouterr().out
+    assert "all 5 candidates were tried: the first is the best" in out
+    assert "the best by ranking is 12.5% below the best of all" in out
 
 
 def test_each_option_of_swaps_reaches_the_model(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,9 @@ Models = Annotated[
 ]
 Lengths = Annotated[
     list[int] | None,
-    typer.Option(metavar="N ...", help="tokens of the context, one number or several; default: 16 32 64 128 256"),
+    typer.Option(
+        metavar="N ...", help="tokens of the context, separated by blanks or commas; default: 16 32 64 128 256"
+    ),
 ]
 Sentence = Annotated[
     str | None, typer.Option(metavar="TEXT", help='sentence in the middle of reviews; default: "I love her smile"')

@@ -12,7 +12,7 @@ from wordsway.cli.running import deliver, trial_seeds
 Layer = Annotated[list[int] | None, typer.Option(metavar="L", help="layer, from 0; may be repeated; default: all")]
 Lengths = Annotated[
     list[int] | None,
-    typer.Option(metavar="N ...", help="words in a context, one number or several; default: 16 32 64 128"),
+    typer.Option(metavar="N ...", help="words in a context, separated by blanks or commas; default: 16 32 64 128"),
 ]
 Causal = Annotated[bool, typer.Option("--causal", help="put a causal mask on an encoder")]
 Adversarial = Annotated[

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +13,6 @@ from wordsway.cli.running import print_json
 
 if TYPE_CHECKING:
     from wordsway.experiments.executors import Backend
-    from wordsway.experiments.experiment import Experiment, RunConfig
 
 Scale = Annotated[str, typer.Option(metavar="quick|paper", help="a small grid in minutes, or the paper's")]
 Model = Annotated[
@@ -68,8 +66,15 @@ def reproduce(
         print(f"{', '.join(without)}: no model is part of it, --model changes nothing there", file=sys.stderr)
     backend: Backend = executors.local(workers)
     folder = check_folder(out, make=False)
-    if dry_run:
-        _dry_run(chosen, config, folder / STORE, backend.workers, as_json)
+    if dry_run:  # the store is only read
+        path = folder / STORE
+        known = path.exists() and path.stat().st_size > 0
+        with Store(path, readonly=True) if known else nullcontext() as stored:
+            plan = make_plan(chosen, config, stored)
+        if as_json:
+            print_json(report.plan_rows(plan))
+        else:
+            report.print_plan(plan, backend.workers)
         return
     with ExitStack() as stack:
         stack.enter_context(style())  # raises now if matplotlib is missing
@@ -91,21 +96,6 @@ def reproduce(
     if trouble := report.trouble(results, summary):
         print("wordsway:", trouble, file=sys.stderr)
         raise typer.Exit(1)
-
-
-def _dry_run(chosen: list[Experiment], config: RunConfig, path: Path, workers: int, as_json: bool) -> None:
-    """Print the plan of a run; the store is only read."""
-    from wordsway.experiments.runner import make_plan
-    from wordsway.experiments.store import Store
-    from wordsway.report.experiments import plan_rows, print_plan
-
-    known = path.exists() and path.stat().st_size > 0
-    with Store(path, readonly=True) if known else nullcontext() as store:
-        plan = make_plan(chosen, config, store)
-    if as_json:
-        print_json(plan_rows(plan))
-    else:
-        print_plan(plan, workers)
 
 
 def figures(as_json: Json = False) -> None:
