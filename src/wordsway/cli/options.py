@@ -37,7 +37,11 @@ TrialSeed = Annotated[
 
 Text = Annotated[str, typer.Argument(metavar="TEXT", help="the text, in quotes")]
 Model = Annotated[
-    str, typer.Option(metavar="NAME", help="minilm, smollm2, gpt2-random, a folder, a GGUF file or a name on the hub")
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="minilm, minilm-sentiment, smollm2, gpt2-random, a folder, a GGUF file or a name on the hub",
+    ),
 ]
 On = Annotated[
     str,

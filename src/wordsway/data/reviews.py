@@ -156,11 +156,16 @@ def _open(texts: Path, tokenizer: ReviewTokenizer, folder: Path) -> Reviews:
     return Reviews(texts, tokenizer, folder)
 
 
-@lru_cache(maxsize=1)
-def _read_texts(path: Path) -> tuple[list[str], NDArray[np.int8]]:
-    """Verify and read the file of reviews: texts, and labels -1 or +1."""
+def short_reviews() -> tuple[list[str], NDArray[np.int8]]:
+    """Return the short reviews of the package, most of one sentence, and their labels -1 or +1."""
+    return _read_texts(offline.locate(offline.REVIEWS), "rotten_tomatoes")
+
+
+@lru_cache(maxsize=2)
+def _read_texts(path: Path, source: str = "imdb") -> tuple[list[str], NDArray[np.int8]]:
+    """Verify and read the reviews of one source: texts, and labels -1 or +1."""
     offline.verify(offline.REVIEWS, path)
     with path.open(encoding="utf-8", newline="") as stream:
-        rows = [row for row in csv.DictReader(stream) if row["source"] == "imdb"]
+        rows = [row for row in csv.DictReader(stream) if row["source"] == source]
     labels = [1 if row["label"] == "1" else -1 for row in rows]
     return [row["text"] for row in rows], np.array(labels, dtype=np.int8)

@@ -29,11 +29,13 @@ class KnownModel:
 def known_models() -> list[KnownModel]:
     """Return the offline models, and last an entry for all others. Nothing is loaded: files are only looked for."""
     encoder = "all-MiniLM-L6-v2, an encoder of sentences: 6 layers, d = 384"
+    classifier = "minilm with a linear head for sentiment, fitted to reviews at first use"
     decoder = "SmolLM2-135M-Instruct, a decoder for chats: 30 layers, d = 576"
     random = "a GPT-2 with random weights: 12 layers, d = 768"
     other = "any other: a name on the hub, a folder that transformers saved, or a GGUF file"
     return [
         _entry("minilm", encoder, ["bert"], offline.WEIGHTS),
+        _entry("minilm-sentiment", classifier, ["bert"], offline.WEIGHTS),
         _entry("smollm2", decoder, ["llama"], offline.DECODER, "gguf", "accelerate"),
         _entry("gpt2-random", random, ["gpt2"], offline.TOKENIZER),
         _entry(None, other, FAMILIES, None, "huggingface_hub"),

@@ -21,11 +21,12 @@ from wordsway.models import files
 from wordsway.models.families import HALF, check_one_stack, classes, skeleton
 from wordsway.models.files import ModelFile
 from wordsway.models.model import Model, describe
+from wordsway.models.sentiment import sentiment_network
 from wordsway.models.tokenizer import Tokenizer, from_file, from_object
 
 _LOG = logging.getLogger(__name__)
 
-NAMES = (files.OFFLINE, "smollm2", "gpt2-random")
+NAMES = (files.OFFLINE, "minilm-sentiment", "smollm2", "gpt2-random")
 
 _READ = {"dtype": torch.float32, "attn_implementation": "eager", "local_files_only": True, "trust_remote_code": False}
 _UNUSED = "pooler."  # weights that files often lack, and that no measurement uses
@@ -81,6 +82,8 @@ def _with_tokenizer(model: Model, tokenizer: Any) -> Model:
 def _by_name(name: str) -> Model:
     if name == files.OFFLINE:
         return _offline(name, files.locate(name, files.WEIGHTS))
+    if name == "minilm-sentiment":
+        return _sentiment(name, files.locate(files.OFFLINE, files.WEIGHTS))
     if name == "smollm2":
         return _offline(name, files.offline_file(offline.DECODER))
     if name == "gpt2-random":
@@ -103,6 +106,13 @@ def _offline(name: str, weights: ModelFile) -> Model:
     if weights.path.suffix == ".gguf":
         return _from_gguf(name, weights)
     return _from_folder(name, weights.path.parent, weights.remedy)
+
+
+@lru_cache(maxsize=1)
+def _sentiment(name: str, weights: ModelFile) -> Model:
+    encoder = _offline(files.OFFLINE, weights)
+    network = sentiment_network(skeleton(encoder.network), encoder.texts)
+    return dataclasses.replace(describe(name, network), tokenizer=encoder.tokenizer)
 
 
 @lru_cache(maxsize=1)
