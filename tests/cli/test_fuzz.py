@@ -31,6 +31,7 @@ SMALL = {
     "maps": [],
     "text": ["one word", "--model", "nowhere"],
     "swaps": ["one word", "--model", "nowhere"],
+    "flips": ["one word", "--model", "nowhere"],
     "length": ["--model", "nowhere"],
     "models": [],
     "reproduce": ["--dry-run"],
@@ -38,7 +39,7 @@ SMALL = {
     "results show": ["--out", "nowhere"],
     "results export": ["--out", "nowhere"],
 }
-WORKING = {"reproduce", "length", "lipschitz", "text", "swaps"}  # with nothing else they do real work
+WORKING = {"reproduce", "length", "lipschitz", "text", "swaps", "flips"}  # with nothing else they do real work
 
 
 def _options() -> dict[str, list[str]]:

@@ -139,9 +139,9 @@ def rows_run(response: TransformerResponse, monkeypatch: pytest.MonkeyPatch) -> 
     lengths: list[int] = []
     run = TextFeatures.run
 
-    def note(self: TextFeatures, batch: Tensor, past: Any = None) -> Tensor:
+    def note(self: TextFeatures, batch: Tensor, *rest: Any) -> Tensor:
         lengths.append(batch.shape[1])
-        return run(self, batch, past)
+        return run(self, batch, *rest)
 
     monkeypatch.setattr(TextFeatures, "run", note)
     response.change(delta)

@@ -315,16 +315,27 @@ def test_layers_may_be_named_in_several_ways(on: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("count", "kind", "name"),
     [
-        ({"num_labels": 3, "problem_type": kind}, f"classes of which one holds, got {kind} of bert")
-        for kind in ("multi_label_classification", "regression")
-    ]
-    + [({"num_labels": 1}, "two classes at least, got 1 of bert")],
+        (3, "multi_label_classification", "labels"),
+        (1, "multi_label_classification", "labels"),
+        (3, "regression", "number"),
+        (1, None, "number"),
+    ],
 )
-def test_outputs_that_are_no_classes_are_not_taken_for_some(
-    options: dict[str, Any], message: str, tmp_path: Path
+def test_labels_and_numbers_change_by_their_own_measure(
+    count: int, kind: str | None, name: str, tmp_path: Path
 ) -> None:
-    model = _model("bert-classifier", tmp_path, **options)
-    with pytest.raises(InputError, match=f"^class needs {message}: measure on pooled instead"):
-        model.profile("the film", on="class")
+    model = _model("bert-classifier", tmp_path, num_labels=count, problem_type=kind)
+    profile = model.profile("the film", on="class", steps=2)
+    assert profile.on == name
+    rows = model.embedded(profile.text.ids)
+    mask = torch.ones(1, len(rows), dtype=torch.long)
+    for place, word in enumerate(profile.words):
+        moved = rows.clone()
+        moved[list(word.tokens)] += profile.at(place).delta
+        with torch.no_grad():
+            both = [model.network(inputs_embeds=one[None], attention_mask=mask).logits[0] for one in (rows, moved)]
+        before, after = (one.sigmoid() for one in both) if name == "labels" else both
+        apart = (after - before).abs()
+        assert float(profile.values[place]) == pytest.approx(float(apart.max() if name == "labels" else apart.sum()))

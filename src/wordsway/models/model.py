@@ -26,6 +26,7 @@ from wordsway.models.families import (
     positions_of,
     window,
 )
+from wordsway.models.flips import flips
 from wordsway.models.layers import attention_scores, head_sensitivities, layer_changes, layer_profile
 from wordsway.models.profile import profile
 from wordsway.models.prompts import prompt_pair
@@ -79,6 +80,7 @@ class Model:
 
     profile = profile
     swaps = swaps
+    flips = flips
     layer_profile = layer_profile
     layer_changes = layer_changes
     head_sensitivities = head_sensitivities

@@ -15,7 +15,7 @@ from wordsway import memory
 from wordsway.errors import InputError, NumericalError
 from wordsway.maps.response import Ceiling, Functional, SearchHints, ValueAndGradient, check_moves, layout
 from wordsway.models.families import alike, known_family, lower_layers, skeleton
-from wordsway.models.outputs import output_named, wide
+from wordsway.models.outputs import Output, output_named, wide
 from wordsway.seeds import normal
 
 if TYPE_CHECKING:
@@ -46,12 +46,11 @@ class TextFeatures:
 
     batched = True
 
-    def __init__(self, model: Model, ids: Sequence[int], on: str | int = "last") -> None:
+    def __init__(self, model: Model, ids: Sequence[int], on: str | int | Output = "last") -> None:
         self.model, self.output = model, output_named(model, on)
         self.embedded = wide(model.embedded(ids))
         self._dtype = model.embedded(ids[:1]).dtype
         self._network = self._needed()
-        self._mask = torch.ones(1, len(ids), dtype=torch.long, device=self.embedded.device)
 
     def __call__(self, X: Tensor) -> Tensor:
         """Features of embedded texts (..., n, e); differentiable twice, as Lipschitz constants need it."""
@@ -75,13 +74,13 @@ class TextFeatures:
         width = max(map(len, spans)) * self.embedded.shape[1]
         return TransformerResponse(self, self.embedded, spans, (len(spans), width), (len(spans),), base)
 
-    def run(self, batch: Tensor, past: Any = None) -> Tensor:
-        """Rows (B, n, d) or logits (B, classes) of the network for embeddings (B, n, e).
+    def run(self, batch: Tensor, past: Any = None, first: int = 0) -> Tensor:
+        """Rows (B, n, d) or logits (B, classes) of the network for embeddings (B, n, e) of texts of any length.
 
-        With keys and values of `past` tokens, `batch` holds the rows after them, and so does what is returned.
+        With keys and values of the `first` tokens in `past`, `batch` holds the rows after them, and so does what is
+        returned.
         """
-        count = len(batch)
-        options: dict[str, Any] = {"attention_mask": self._mask.expand(count, -1)}
+        options: dict[str, Any] = {"attention_mask": self._mask(len(batch), first + batch.shape[1])}
         if past is not None:
             options |= {"past_key_values": past, "use_cache": True}
         elif self.model.causal:
@@ -89,7 +88,7 @@ class TextFeatures:
         given = batch.to(self._dtype, copy=True)  # some models write into what they are given
         if self.output.name == "next":
             options["logits_to_keep"] = 1
-        if self.output.distribution:
+        if self.output.predicts:
             logits: Tensor = self._network(inputs_embeds=given, **options).logits
             return logits[:, -1] if self.output.name == "next" else logits
         if self.output.layer is None or self._cuts_layers:
@@ -102,7 +101,7 @@ class TextFeatures:
 
     def remember(self, X: Tensor) -> list[Any]:
         """Keys and values of every token in each layer that is run; none where some layer lacks some of them."""
-        options: dict[str, Any] = {"attention_mask": self._mask, "use_cache": True}
+        options: dict[str, Any] = {"attention_mask": self._mask(1, len(X)), "use_cache": True}
         if self.output.name == "next":
             options["logits_to_keep"] = 1
         with torch.no_grad():
@@ -112,6 +111,9 @@ class TextFeatures:
         whole = len(layers) == (self.output.layer if self._cuts_layers else self.model.layers)
         return layers if whole and all(layer.keys.shape[2] == len(X) for layer in layers) else []
 
+    def _mask(self, count: int, length: int) -> Tensor:
+        return torch.ones(count, length, dtype=torch.long, device=self.embedded.device)
+
     @property
     def _cuts_layers(self) -> bool:
         """Whether only the layers below the measured one are run."""
@@ -120,7 +122,7 @@ class TextFeatures:
     def _needed(self) -> Any:
         """What has to be run: everything for a distribution, the body for rows, and no layer above the measured one."""
         network, layer = self.model.network, self.output.layer
-        if self.output.distribution:
+        if self.output.predicts:
             return network
         body, family = network.base_model, known_family(network.config)
         if layer is not None and family is None:
@@ -135,9 +137,9 @@ class TextFeatures:
         weights: int = sum(weight.numel() for weight in self._network.parameters())
         return 2.0 * max(weights - self.model.embedded().numel(), 1) * len(self.embedded)
 
-    def batch_size(self, gradient: bool) -> int:
+    def batch_size(self, gradient: bool, length: int | None = None) -> int:
         """Texts of one batch: with gradients all layers keep what they computed, otherwise one at a time does."""
-        config, n = self.model.network.config, len(self.embedded)
+        config, n = self.model.network.config, length or len(self.embedded)
         if self.output.name == "class" and self.model.causal and getattr(config, "pad_token_id", None) is None:
             return 1  # such a classifier does not know where a text of a batch ends
         widths = getattr(config, "intermediate_size", None) or 4 * self.model.d
@@ -149,6 +151,55 @@ class TextFeatures:
             return max(1, min(_TOKENS // n, free // layer))
         layers = self.model.layers if self.output.layer is None else max(self.output.layer, 1)
         return max(1, min(64, free // (layer * layers)))
+
+
+class CleanPass:
+    """What a network returns for a text, and for texts with the same beginning.
+
+    A decoder computes the beginning once: its keys and values are kept.
+
+    Attributes
+    ----------
+    values : Tensor
+        What the network returns for the text itself: rows (1, n, d) or logits (1, classes).
+    """
+
+    def __init__(self, phi: TextFeatures, X: Tensor) -> None:
+        self.phi, self.X = phi, X
+        self._past: list[Any] | None = None if phi.model.causal else []
+        with torch.no_grad():
+            self.values = phi.run(X[None])
+
+    def run(self, texts: Tensor, first: int) -> Tensor:
+        """What the network returns for texts (B, m, e), of any length, that begin with the same `first` rows."""
+        past = self._prefix(len(texts), first) if first > 0 else None
+        if past is None:
+            return self.phi.run(texts)
+        rest = self.phi.run(texts[:, first:], past, first)
+        if self.phi.output.predicts:
+            return rest
+        return torch.cat([self.values[:, :first].expand(len(texts), -1, -1), rest], 1)
+
+    def _prefix(self, count: int, first: int) -> Any:
+        """Keys and values of the rows before `first`, for a batch; None where the model cannot use them."""
+        from transformers import DynamicCache  # late: only a network that transformers made gets here
+
+        if self._past is None:
+            self._past = self.phi.remember(self.X)
+            if self._past and not self._same_from_the_past():
+                self._past = []
+        if not self._past:
+            return None
+        cache = DynamicCache()
+        for index, layer in enumerate(self._past):
+            cache.update(*(part[:, :, :first].expand(count, -1, -1, -1) for part in (layer.keys, layer.values)), index)
+        return cache
+
+    def _same_from_the_past(self) -> bool:
+        """Whether the text itself is read the same; some models count positions of embeddings from 0 again."""
+        with torch.no_grad():
+            again = self.run(self.X[None], len(self.X) // 2)
+        return alike(again, self.values)
 
 
 class TransformerResponse:
@@ -178,14 +229,12 @@ class TransformerResponse:
         self.phi, self.X, self.spans = phi, X.to(phi.embedded), [tuple(span) for span in spans]
         self.shape, self.batch = shape, batch
         self._longest = max(map(len, self.spans))
-        self._past: list[Any] | None = None
-        with torch.no_grad():
-            self._clean = phi.run(self.X[None])
+        self._clean = CleanPass(phi, self.X)
         n = len(X)
-        if not phi.output.distribution and self._clean.shape[1] != n:
-            got = f"{self._clean.shape[1]} for {n}"
+        if not phi.output.predicts and self._clean.values.shape[1] != n:
+            got = f"{self._clean.values.shape[1]} for {n}"
             raise InputError(f"{phi.model.name} must return a row for each token, got {got}: measure on another layer")
-        self.base = phi.output.read(self._clean)[0] if base is None else base
+        self.base = phi.output.read(self._clean.values)[0] if base is None else base
         if not bool(torch.isfinite(self.base).all()):
             raise NumericalError(f"{phi.model.name} must return finite numbers for the text: check its weights")
 
@@ -256,7 +305,7 @@ class TransformerResponse:
             places = order[start : start + size]
             moved = moves[places].detach().requires_grad_(gradient)
             before = min(first[place % count] for place in places)
-            yield moved, places, self.phi.output.read(self._run(self._perturbed(moved, places), before))
+            yield moved, places, self.phi.output.read(self._clean.run(self._perturbed(moved, places), before))
 
     def _moves(self, delta: Tensor) -> Tensor:
         """Perturbations as moves of rows, (items, m, e), where items run over the batch and then the words."""
@@ -274,37 +323,6 @@ class TransformerResponse:
         where = (torch.tensor(items), torch.tensor(rows))
         texts: Tensor = self.X.expand(len(spans), -1, -1).index_put(where, moves[items, parts], accumulate=True)
         return texts
-
-    def _run(self, texts: Tensor, first: int) -> Tensor:
-        """What the network returns for texts that are the clean one before the row `first`."""
-        past = self._prefix(len(texts), first) if first > 0 else None
-        if past is None:
-            return self.phi.run(texts)
-        rest = self.phi.run(texts[:, first:], past)
-        if self.phi.output.distribution:
-            return rest
-        return torch.cat([self._clean[:, :first].expand(len(texts), -1, -1), rest], 1)
-
-    def _prefix(self, count: int, first: int) -> Any:
-        """Keys and values of the rows before `first`, for a batch; None where the model cannot use them."""
-        from transformers import DynamicCache  # late: only a network that transformers made gets here
-
-        if self._past is None:
-            self._past = self.phi.remember(self.X)
-            if self._past and not self._same_from_the_past():
-                self._past = []
-        if not self._past:
-            return None
-        cache = DynamicCache()
-        for index, layer in enumerate(self._past):
-            cache.update(*(part[:, :, :first].expand(count, -1, -1, -1) for part in (layer.keys, layer.values)), index)
-        return cache
-
-    def _same_from_the_past(self) -> bool:
-        """Whether the text itself is read the same; some models count positions of embeddings from 0 again."""
-        with torch.no_grad():
-            again = self._run(self.X[None], len(self.X) // 2)
-        return alike(again, self._clean)
 
     def _own(self) -> Tensor:
         """The rows of each word, (words, m, e), 0 beyond its tokens."""

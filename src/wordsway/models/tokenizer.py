@@ -121,6 +121,11 @@ class Tokenizer:
         added = self.backend.get_added_tokens_decoder()
         return {number: token.content for number, token in added.items() if token.special}
 
+    @cached_property
+    def mask(self) -> str | None:
+        """The mask token of the vocabulary, or None."""
+        return next((token for token in self.special.values() if token.strip("[]<>|").lower() == "mask"), None)
+
     def frame(self) -> tuple[str, str]:
         """Return what the chat template puts before and after the text of the user; see `ChatTemplate.frame`."""
         if self.chat is None:

@@ -30,7 +30,7 @@ def console() -> Console:
     return Console(highlight=False)
 
 
-def show(title: str, table: RenderableType, *notes: Text | str) -> None:
+def show(title: str, table: RenderableType, *notes: RenderableType) -> None:
     """Print a title, a table, and notes below it: bold if they are plain strings."""
     out = console()
     out.print(Text(title, "bold"))
@@ -39,7 +39,7 @@ def show(title: str, table: RenderableType, *notes: Text | str) -> None:
     if notes:
         out.print()
     for note in notes:
-        out.print(note if isinstance(note, Text) else Text(note, "bold"))
+        out.print(Text(note, "bold") if isinstance(note, str) else note)
 
 
 def table(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -14,6 +14,7 @@ from wordsway.report.terminal import NOTE, Bar, Columns, Row, console, show, tab
 
 if TYPE_CHECKING:
     from wordsway.experiments.texts import Options
+    from wordsway.models.flips import Flips
     from wordsway.models.profile import TextProfile
     from wordsway.models.swaps import Swaps
 
@@ -22,6 +23,14 @@ _ON = {
     "pooled": "the mean of the last hidden state, of length 1",
     "next": "the distribution of the next token",
     "class": "the distribution over the classes",
+    "labels": "the probabilities of the labels",
+    "number": "the number that the model predicts",
+}
+_KINDS = {
+    "next": "total variation of the distributions",
+    "class": "total variation of the distributions",
+    "labels": "largest change of a label's probability",
+    "number": "absolute change",
 }
 _WORD = 24  # columns of a word
 _NAMED = 5  # of the words that cannot be told apart
@@ -36,7 +45,7 @@ def measured_on(on: str) -> str:
 
 def change_kind(on: str) -> str:
     """Describe how a change is measured."""
-    return "total variation of the distributions" if on in ("next", "class") else "relative change"
+    return _KINDS.get(on, "relative change")
 
 
 def radius_used(options: Options) -> str:
@@ -105,6 +114,47 @@ def print_swaps(swaps: Swaps) -> None:
         *notes,
         Text(f"sensitivity: {change_kind(swaps.on)}, exact for each replacement", NOTE),
     )
+
+
+def print_flips(result: Flips) -> None:
+    """Print the verdict on one text: the replacement that flips the decision, or what was tried."""
+    shares = [row for row in result.rows() if row["flips"]] if result.tried == result.total else []
+    columns: Columns = {
+        "position": "position",
+        "word": _short,
+        "candidates": "tried",
+        "flips": "flips",
+        "": lambda row: Bar(row["share"], 1.0),
+        "share": "share",
+    }
+    show(
+        f"{result.model}, {measured_on(result.on)}; candidates: {result.candidates}",
+        _verdict(result),
+        *([table(shares, columns, digits=2)] if shares else []),
+        Text(f"{result.tried} of {result.total} candidates were tried, in {result.passes} passes", NOTE),
+    )
+
+
+def _verdict(result: Flips) -> Text:
+    before, after = number(result.before, 3), number(result.after, 3)
+    word, replacement = result.nearest
+    change = f'"{visible(word.text)}" -> ' + (f'"{visible(replacement)}"' if replacement else "deleted")
+    if result.word is not None and result.replacement is not None:
+        text = result.text.text
+        written = text[: result.word.start] + result.replacement + text[result.word.end :]
+        decided = f"{visible(result.classes[0])} {before} -> {after}, now {visible(result.classes[-1])}"
+        return Text.assemble(
+            ("flips", "bold red"), f": word {word.position} {change}: {decided}\n", visible(" ".join(written.split()))
+        )
+    nearest = f"the nearest is word {word.position} {change}: {visible(result.classes[0])} {before} -> {after}"
+    if result.verdict == "safe":
+        return Text.assemble(("safe", "bold green"), f": no candidate flips it, all were tried; {nearest}")
+    return Text.assemble(("not found", "bold yellow"), f": no flip among those that were tried; {nearest}")
+
+
+def print_verdicts(verdicts: Mapping[str, int]) -> None:
+    """Print how many texts have each verdict."""
+    console().print("\ntexts: " + ", ".join(f"{name} {count}" for name, count in verdicts.items()), style="bold")
 
 
 def strip(made: Sequence[Piece], colours: bool, ascii_only: bool = False) -> Text:

@@ -1,0 +1,196 @@
+"""Sets of words that may replace a word of a text: declared by a short name, so that every result can name its set."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from wordsway.checks import describe
+from wordsway.errors import InputError, nearest
+from wordsway.models.outputs import wide
+from wordsway.models.tokenizer import Tokenizer
+from wordsway.models.words import Text, Word
+
+if TYPE_CHECKING:
+    from wordsway.models.model import Model
+
+NAMES = ("near:30", "vocabulary", "mask", "delete")
+_NEAR = re.compile(r"near:([1-9][0-9]{0,5})")
+_JOINTS = re.compile("['\u2019-]")  # inside words of letters
+_RULE = "near:K, vocabulary, mask, delete or the path of a file"
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """A declared set of replacements.
+
+    Attributes
+    ----------
+    name : str
+        As it was declared, such as "near:30".
+    about : str
+        What it is, for people.
+    of : callable
+        The replacements of a word, in a fixed order, without the word itself; "" deletes it.
+    """
+
+    name: str
+    about: str
+    of: Callable[[Word], list[str]]
+
+
+def candidates_named(model: Model, text: Text, declared: str) -> Candidates:
+    """Return the set of replacements that a short name declares, for the words of a text.
+
+    Parameters
+    ----------
+    model : Model
+    text : Text
+    declared : str
+        ``"near:K"``, the K words of the vocabulary with the nearest embeddings; ``"vocabulary"``, all its words of
+        letters; ``"mask"``, the mask of the model; ``"delete"``, nothing; or the path of a file in which each line
+        lists words that may replace each other, separated by commas. In a file without commas all words may.
+
+    Notes
+    -----
+    Replacements from the vocabulary are written as the word is: in lower case, in capitals, or with a capital first.
+    """
+    if not isinstance(declared, str):
+        raise InputError(f"candidates must be {_RULE}, got {describe(declared)}")
+    if match := _NEAR.fullmatch(declared):
+        count = int(match[1])
+        return Candidates(declared, f"the {count} nearest words of the vocabulary", _near(model, text, count))
+    if declared == "vocabulary":
+        words = _vocabulary(model.texts)
+        about = "all words of the vocabulary"
+        return Candidates(declared, about, lambda word: words.written(words.fitting(word.text), word.text))
+    if declared == "mask":
+        mask = model.texts.mask
+        if mask is None:
+            raise InputError(f"mask needs a model with a mask token, got {model.name}: use delete instead")
+        return Candidates(declared, f"the mask token {mask}", lambda word: [mask])
+    if declared == "delete":
+        alone = len(text.scored) == 1  # without it there would be no text
+        return Candidates(declared, "deletion of the word", lambda word: [] if alone else [""])
+    groups = _read_groups(declared)
+    return Candidates(
+        declared, f"the words that {Path(declared).name} lists together", lambda word: _group(groups, word)
+    )
+
+
+class _Words:
+    """The entries of a vocabulary that are words of letters: their tokens, and how they are written."""
+
+    def __init__(self, surfaces: Mapping[str, int], cased: bool) -> None:
+        self.surfaces, self.tokens, self.cased = list(surfaces), list(surfaces.values()), cased
+        self._place = {one: place for place, one in enumerate(surfaces)}
+        self._fitting: dict[tuple[str, bool, bool], NDArray[np.intp]] = {}
+
+    def fitting(self, word: str) -> NDArray[np.intp]:
+        """The places of the words that can replace a word, in their order, without that of the word itself.
+
+        A word in ASCII is replaced by words in ASCII, one of several letters by words of several letters, and what has
+        no letter, such as a comma, by nothing.
+        """
+        if not any(letter.isalpha() for letter in word):
+            return np.empty(0, np.intp)
+        kind = (_case(word) if self.cased else "", word.isascii(), len(word) > 1)
+        if kind not in self._fitting:
+            self._fitting[kind] = np.flatnonzero([self._fits(one, *kind) for one in self.surfaces])
+        own = self._place.get(word if self.cased else word.lower(), -1)
+        return np.setdiff1d(self._fitting[kind], [own], assume_unique=True)
+
+    def written(self, places: NDArray[np.intp], word: str) -> list[str]:
+        """These words, written as `word` is: a vocabulary without capitals has all of them in lower case."""
+        write = str if self.cased else {"upper": str.upper, "title": _title}.get(_case(word), str)
+        return [write(self.surfaces[place]) for place in places]
+
+    @staticmethod
+    def _fits(surface: str, case: str, ascii_only: bool, several: bool) -> bool:
+        same_case = not case or _case(surface) == case
+        return same_case and (surface.isascii() or not ascii_only) and (len(surface) > 1 or not several)
+
+
+@lru_cache(maxsize=4)
+def _vocabulary(tokenizer: Tokenizer) -> _Words:
+    """Decode the vocabulary once per process: about 0.1 s for 30,000 tokens."""
+    backend, special = tokenizer.backend, tokenizer.special
+    numbers = sorted(set(backend.get_vocab().values()) - set(special))
+    surfaces: dict[str, int] = {}
+    for number, written in zip(numbers, backend.decode_batch([[number] for number in numbers]), strict=True):
+        word = written.strip()
+        if not word or not all(part.isalpha() for part in _JOINTS.split(word)):
+            continue
+        if word not in surfaces or written[:1].isspace():  # inside a text a word follows a blank
+            surfaces[word] = number
+    cased = backend.encode("Film").ids != backend.encode("film").ids
+    return _Words(surfaces, cased)
+
+
+def _near(model: Model, text: Text, count: int) -> Callable[[Word], list[str]]:
+    words = _vocabulary(model.texts)
+    table = wide(model.embedded(words.tokens))  # v e
+    squares = (table * table).sum(1)
+
+    def nearest_words(word: Word) -> list[str]:
+        places = words.fitting(word.text)
+        own = wide(model.embedded([text.ids[token] for token in word.tokens])).mean(0)
+        distances = (squares - 2 * table @ own).cpu().numpy()[places]
+        order = np.argsort(distances, kind="stable")[:count]  # equal distances by the place in the vocabulary
+        return words.written(places[order], word.text)
+
+    return nearest_words
+
+
+def embeddings_of(model: Model, replacements: Sequence[str]) -> Tensor:
+    """The mean embedding of the tokens of each replacement inside a text, (C, e); zero where there are none."""
+    encodings = model.texts.backend.encode_batch_fast([f" {one}" for one in replacements], add_special_tokens=False)
+    ids = [encoding.ids for encoding in encodings]
+    table = wide(model.embedded([token for one in ids for token in one]))
+    owners = torch.repeat_interleave(torch.arange(len(ids)), torch.tensor([len(one) for one in ids])).to(table.device)
+    sums = table.new_zeros(len(ids), table.shape[1]).index_add(0, owners, table)
+    counts = torch.tensor([max(len(one), 1) for one in ids], device=table.device)
+    return sums / counts[:, None]
+
+
+def _read_groups(path: str) -> list[list[str]]:
+    try:
+        lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        hint = nearest(path, NAMES)
+        raise InputError(f"candidates must be {_RULE}, got {path!r}, which cannot be read{hint}") from error
+    rows = [[part.strip() for part in line.split(",") if part.strip()] for line in lines]
+    if all(len(row) <= 1 for row in rows):
+        rows = [[row[0] for row in rows if row]]
+    groups = [list(dict.fromkeys(row)) for row in rows if len(set(row)) > 1]
+    if not groups:
+        raise InputError(f"{path} must list two words at least that may replace each other, got none")
+    return groups
+
+
+def _group(groups: Sequence[Sequence[str]], word: Word) -> list[str]:
+    own = word.text.casefold()
+    shared = [group for group in groups if own in (one.casefold() for one in group)]
+    return list(dict.fromkeys(one for group in shared for one in group if one.casefold() != own))
+
+
+def _title(word: str) -> str:
+    return word[:1].upper() + word[1:]
+
+
+def _case(word: str) -> str:
+    """The case of a word: "lower", "upper", "title" or "mixed"; a single capital counts as a title."""
+    if word == word.lower():
+        return "lower"
+    if word[:1].isupper() and word[1:] == word[1:].lower():
+        return "title"
+    return "upper" if word == word.upper() else "mixed"

@@ -1,0 +1,107 @@
+"""A text with one word replaced, read by the model as a text: every value is that of a plain forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby, takewhile
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from wordsway.errors import NumericalError
+from wordsway.models.outputs import Output, wide
+from wordsway.models.response import CleanPass, TextFeatures
+from wordsway.models.words import Text, Word
+
+if TYPE_CHECKING:
+    from wordsway.models.model import Model
+
+Ids: TypeAlias = tuple[int, ...]
+
+
+class Rewrite(NamedTuple):
+    """A word of a text and what is written in its place; an empty replacement deletes the word."""
+
+    word: Word
+    replacement: str
+
+
+class Rewriter:
+    """Rewrites one text, and evaluates a model at the rewritten texts.
+
+    Attributes
+    ----------
+    before : Tensor
+        What the output reads for the text itself.
+    passes : int
+        Texts that were evaluated, the text itself included.
+    """
+
+    def __init__(self, model: Model, text: Text, output: Output) -> None:
+        self.model, self.text, self.output = model, text, output
+        self.phi = TextFeatures(model, text.ids, output)
+        self._clean = CleanPass(self.phi, self.phi.embedded)
+        self.before = output.read(self._clean.values)[0]
+        if not bool(torch.isfinite(self.before).all()):
+            raise NumericalError(f"{model.name} must return finite numbers for the text: check its weights")
+        self.passes = 1
+
+    def written(self, rewrite: Rewrite) -> str:
+        """The rewritten text; a deleted word takes one of the blanks around it with it."""
+        whole, (word, replacement) = self.text.text, rewrite
+        start, end = word.start, word.end
+        if not replacement:
+            if whole[:start].endswith(" "):
+                start -= 1
+            elif whole[end:].startswith(" "):
+                end += 1
+        return whole[:start] + replacement + whole[end:]
+
+    def tokens(self, rewrites: Sequence[Rewrite]) -> list[Ids]:
+        """Token ids of the rewritten texts; a text that was cut stays cut, also where the rewritten one is too long."""
+        backend, limit = self.model.texts.backend, self.model.positions
+        encodings = backend.encode_batch_fast(
+            [self.written(one) for one in rewrites], add_special_tokens=not self.text.framed
+        )
+        closing = len(self.text.ids) - 1 - self.text.scored[-1].tokens[-1]  # tokens after the last word
+        return [
+            (*ids[: limit - closing], *ids[len(ids) - closing :]) if len(ids) > limit else tuple(ids)
+            for ids in (encoding.ids for encoding in encodings)
+        ]
+
+    def readings(self, texts: Sequence[Ids]) -> Tensor:
+        """What the output reads for token ids, (T, ...), in batches of texts of one length, so that none is padded."""
+        readings = self.before.new_empty(len(texts), *self.before.shape)
+        first = [self._first(ids) for ids in texts]
+        order = sorted(range(len(texts)), key=lambda place: (len(texts[place]), -first[place]))
+        for length, group in groupby(order, key=lambda place: len(texts[place])):
+            places = list(group)
+            size = self.phi.batch_size(False, length)
+            for batch in (places[start : start + size] for start in range(0, len(places), size)):
+                with torch.no_grad():
+                    embedded = wide(self.model.embedded([token for place in batch for token in texts[place]]))
+                    texts_of_batch = embedded.reshape(len(batch), length, -1)
+                    values = self._clean.run(texts_of_batch, min(first[place] for place in batch))
+                    readings[batch] = self.output.read(values)
+        self.passes += len(texts)
+        if not bool(torch.isfinite(readings).all()):
+            raise NumericalError(f"{self.model.name} must return finite numbers for rewritten texts: check its weights")
+        return readings
+
+    def margin_gradient(self) -> Tensor:
+        """Gradient of the margin of the decision in the embeddings of the text, (n, e)."""
+        embedded = self.phi.embedded.clone().requires_grad_(True)
+        with torch.enable_grad():
+            read = self.output.read(self.phi.run(embedded[None]))
+            margin = self.output.margin(self.before, read).sum()
+            (gradient,) = torch.autograd.grad(margin, embedded)
+        self.passes += 1
+        return gradient
+
+    def _first(self, ids: Ids) -> int:
+        """The first token that differs from those of the text, for decoders; 0 for others, which reuse nothing."""
+        if not self.model.causal:
+            return 0
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ids, self.text.ids, strict=False)))
+        return min(same, len(ids) - 1, len(self.text.ids) - 1)

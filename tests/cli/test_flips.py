@@ -1,0 +1,64 @@
+"""The command flips: verdicts on one text and on a file of texts."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from models import small_transformers, tiny
+
+from cli.conftest import Run
+
+TEXT = "The film was long."
+WORDS = ["the", "film", "was", "long", "short", "good", "bad", "rain", "."]
+
+
+@pytest.fixture
+def classifier(tmp_path: Path) -> Path:
+    """The folder of a small classifier."""
+    folder = tmp_path / "classifier"
+    folder.mkdir()
+    tokenizer = tiny.write_tokenizer(folder, WORDS)
+    network = small_transformers.make("bert-classifier", vocab_size=tokenizer.get_vocab_size())
+    assert isinstance(network, transformers.PreTrainedModel)
+    network.to(torch.float32).save_pretrained(folder)  # type: ignore[arg-type]
+    return folder
+
+
+def test_a_verdict_as_json_and_on_a_terminal(run: Run, classifier: Path) -> None:
+    (row,) = run("flips", TEXT, "--model", classifier, "--candidates", "vocabulary", "--json").rows
+    assert row["verdict"] in ("flips", "safe")
+    assert row["flip"] == (row["verdict"] == "flips")
+    assert {"text", "word", "replacement", "before", "after", "candidates", "passes", "class_before"} <= set(row)
+    printed = run("flips", TEXT, "--model", classifier, "--candidates", "vocabulary").out
+    assert row["verdict"] in printed
+    assert f"{row['tried']} of 28 candidates were tried" in printed
+
+
+def test_shares_are_shown_where_all_were_tried(run: Run, classifier: Path) -> None:
+    (row,) = run("flips", TEXT, "--model", classifier, "--candidates", "vocabulary", "--exhaustive", "--json").rows
+    assert (row["tried"], [word["tried"] for word in row["words"]]) == (28, [7, 7, 7, 7, 0])
+
+
+def test_a_file_of_texts_goes_on_after_a_text_that_cannot_be_read(run: Run, classifier: Path, tmp_path: Path) -> None:
+    path = tmp_path / "texts.csv"
+    path.write_text('text\n"The film was long."\n"   "\n"Good rain."\n')
+    result = run("flips", "--input", path, "--model", classifier, "--candidates", "vocabulary")
+    assert result.code == 0
+    assert result.out.count("candidates were tried") == 2
+    assert "not measured 1" in result.out
+    assert "text 1 (line 3 of" in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give either TEXT or --input FILE"),
+        ([TEXT, "--column", "text"], "--column needs --input"),
+        (["--input", "x.csv", "--word", "0"], "--word and --input exclude each other"),
+    ],
+)
+def test_options_that_exclude_each_other(run: Run, arguments: list[str], message: str) -> None:
+    result = run("flips", *arguments)
+    assert result.code == 2
+    assert message in " ".join(result.err.replace("│", " ").split())

@@ -1,0 +1,188 @@
+"""Flips of decisions: small models and vocabularies against brute force over plain passes of rewritten texts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import wordsway as ws
+from models import plain
+from wordsway.errors import InputError
+
+WORDS = ["i", "love", "hate", "her", "his", "smile", "film", "the", "was", "long", "short", "house", "garden", "rain"]
+WORDS += ["un", "##happy", "##ing", "sing", "good", "bad", "dark", "blue", "!", ".", ",", "7", "[MASK]"]
+TEXT = "I love her unhappying smile, film."
+LETTERS = [word for word in WORDS if word.isalpha()]
+
+
+def _model(name: str, folder: Path, **options: Any) -> ws.Model:
+    """A small model; a classifier is undecided about the text, so that some words flip it and some do not."""
+    template = "[CLS] $A [SEP]" if name.startswith("bert") else ""
+    model = plain.with_words(name, folder, WORDS, template, **options)
+    assert model.tokenizer is not None
+    model.tokenizer.backend.add_special_tokens(["[MASK]"])
+    if name == "bert-classifier":
+        bias = model.network.classifier.bias
+        with torch.no_grad():
+            bias -= _logits(model, TEXT) * (1 - 1e-3)
+    return model
+
+
+def _logits(model: ws.Model, text: str) -> Tensor:
+    """What transformers' own model predicts for the token ids of a text."""
+    assert model.tokenizer is not None
+    ids = torch.tensor([model.tokenizer.backend.encode(text).ids])
+    with torch.no_grad():
+        logits: Tensor = model.network(input_ids=ids).logits
+    return logits[0, -1] if logits.ndim == 3 else logits[0]
+
+
+def _written(text: str, word: Any, replacement: str) -> str:
+    return text[: word.start] + replacement + text[word.end :]
+
+
+def _brute(model: ws.Model, text: str, candidates: list[str]) -> dict[tuple[int, str], bool]:
+    """Whether each replacement of each word of letters flips the most probable class."""
+    before = int(_logits(model, text).argmax())
+    flipped = {}
+    for word in model.read(text).scored:
+        for one in candidates:
+            if word.text.isalpha() and one != word.text.lower() and (len(one) > 1 or len(word.text) == 1):
+                new = one.capitalize() if word.text[0].isupper() else one
+                flipped[word.position or 0, new] = int(_logits(model, _written(text, word, new)).argmax()) != before
+    return flipped
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"), [("bert-classifier", seed) for seed in range(4)] + [("gpt2", 0), ("llama", 1)]
+)
+def test_all_candidates_are_judged_as_brute_force_judges_them(name: str, seed: int, tmp_path: Path) -> None:
+    model = _model(name, tmp_path, seed=seed)
+    expected = _brute(model, TEXT, LETTERS)
+    result = model.flips(TEXT, candidates="vocabulary", exhaustive=True)
+    assert (result.tried, result.total) == (len(expected), len(expected))
+    assert result.passes == len(expected) + 2  # the text itself, and one gradient
+    by_word = {one.word.position: (one.tried, one.flips) for one in result.words}
+    for position in {position for position, _ in expected}:
+        mine = [flip for (place, _), flip in expected.items() if place == position]
+        assert by_word[position] == (len(mine), sum(mine))
+    assert result.verdict == ("flips" if any(expected.values()) else "safe")
+    assert 0 < sum(one.flips for one in result.words) < len(expected) or name != "bert-classifier"
+
+
+def test_the_first_flip_is_a_flip_of_the_rewritten_text(tmp_path: Path) -> None:
+    model = _model("bert-classifier", tmp_path, seed=1)
+    result = model.flips(TEXT, candidates="vocabulary")
+    assert result.flip
+    assert result.word is not None
+    assert result.replacement is not None
+    before, after = _logits(model, TEXT), _logits(model, _written(TEXT, result.word, result.replacement))
+    place = int(before.argmax())
+    assert int(after.argmax()) != place
+    assert result.before == pytest.approx(float(before.softmax(-1)[place]))
+    assert result.after == pytest.approx(float(after.softmax(-1)[place]))
+    assert result.classes == (f"LABEL_{place}", f"LABEL_{int(after.argmax())}")
+    assert result.tried < result.total
+
+
+def test_a_budget_that_finds_nothing_proves_nothing(tmp_path: Path) -> None:
+    model = _model("bert-classifier", tmp_path, seed=1)
+    safe = [one.word.position for one in model.flips(TEXT, candidates="near:5", exhaustive=True).words if not one.flips]
+    words = [position for position in safe if position is not None][:1]
+    assert model.flips(TEXT, candidates="near:5", words=words).verdict == "safe"
+    result = model.flips(TEXT, candidates="near:5", words=words, budget=4)
+    assert (result.verdict, result.tried, result.total, result.word) == ("not found", 4, 5, None)
+    assert result.nearest[0].position == words[0]
+
+
+def test_near_words_are_those_with_the_nearest_embeddings(tmp_path: Path) -> None:
+    model = _model("bert-classifier", tmp_path)
+    table = model.embedded()
+    numbers = {word: place for place, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
+    own = table[numbers["film"]]
+    several = [word for word in LETTERS if word != "film" and len(word) > 1]
+    expected = sorted(several, key=lambda word: float((table[numbers[word]] - own).norm()))[:3]
+    result = model.flips("film", candidates="near:3", exhaustive=True)
+    assert result.total == 3
+    tried = {result.nearest[1]}
+    assert tried <= set(expected)
+    from wordsway.models.candidates import candidates_named
+
+    read = model.read("film")
+    assert candidates_named(model, read, "near:3").of(read.scored[0]) == expected
+
+
+@pytest.mark.parametrize(
+    ("candidates", "written"),
+    [("mask", "I love her unhappying [MASK], film."), ("delete", "I love her unhappying, film.")],
+)
+def test_a_word_can_be_masked_or_deleted(candidates: str, written: str, tmp_path: Path) -> None:
+    model = _model("bert-classifier", tmp_path)
+    result = model.flips(TEXT, candidates=candidates, words=["smile"])
+    place = int(_logits(model, TEXT).argmax())
+    assert result.after == pytest.approx(float(_logits(model, written).softmax(-1)[place]))
+
+
+def test_a_file_lists_words_that_may_replace_each_other(tmp_path: Path) -> None:
+    model = _model("bert-classifier", tmp_path)
+    path = tmp_path / "groups.txt"
+    path.write_text("love, hate\nfilm, house, garden\n\n")
+    result = model.flips(TEXT, candidates=str(path), exhaustive=True)
+    assert {one.word.text: one.candidates for one in result.words if one.candidates} == {"love": 1, "film": 2}
+    path.write_text("love\nhate\nsmile\n")
+    result = model.flips(TEXT, candidates=str(path), exhaustive=True)
+    assert {one.word.text: one.candidates for one in result.words if one.candidates} == {"love": 2, "smile": 2}
+
+
+def test_a_chosen_class_flips_where_it_becomes_or_stops_being_the_prediction(tmp_path: Path) -> None:
+    model = _model("bert-classifier", tmp_path, seed=2, num_labels=3)
+    place = int(_logits(model, TEXT).argmax())
+    for label in range(3):
+        result = model.flips(TEXT, candidates="vocabulary", label=label, exhaustive=True)
+        flips = 0
+        for word in model.read(TEXT).scored:
+            for one in LETTERS:
+                if word.text.isalpha() and one != word.text.lower() and (len(one) > 1 or len(word.text) == 1):
+                    new = one.capitalize() if word.text[0].isupper() else one
+                    flips += (int(_logits(model, _written(TEXT, word, new)).argmax()) == label) != (place == label)
+        assert sum(one.flips for one in result.words) == flips
+        assert result.before == pytest.approx(float(_logits(model, TEXT).softmax(-1)[label]))
+
+
+def test_several_labels_flip_where_one_of_them_does(tmp_path: Path) -> None:
+    model = _model("bert-classifier", tmp_path, seed=3, num_labels=3, problem_type="multi_label_classification")
+    before = _logits(model, TEXT) > 0
+    result = model.flips(TEXT, candidates="vocabulary", words=["smile"], exhaustive=True)
+    word = model.read(TEXT).word("smile")
+    others = [one for one in LETTERS if one != "smile" and len(one) > 1]
+    expected = sum(bool(((_logits(model, _written(TEXT, word, one)) > 0) != before).any()) for one in others)
+    assert (result.words[0].tried, result.words[0].flips) == (len(others), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "call", "message"),
+    [
+        ("bert", {}, {}, "a flip needs a model that decides"),
+        ("bert-classifier", {"num_labels": 1}, {}, "a flip needs a model that decides"),
+        ("bert-classifier", {}, {"candidates": "near"}, "candidates must be near:K, vocabulary, mask, delete"),
+        ("bert-classifier", {}, {"candidates": "near:0"}, "candidates must be near:K"),
+        ("bert-classifier", {}, {"candidates": 3}, "candidates must be near:K"),
+        ("bert-classifier", {}, {"label": "nosuch"}, "label must be a class of the model"),
+        ("bert-classifier", {}, {"budget": 0}, "budget must be an integer >= 1"),
+        (
+            "bert-classifier",
+            {},
+            {"text": "film", "candidates": "delete"},
+            "some word of the text must have a candidate",
+        ),
+        ("bert-classifier", {}, {"words": ["."]}, "some word of the text must have a candidate"),
+        ("gpt2", {}, {"candidates": "mask", "on": "class"}, "class needs a model with classes"),
+    ],
+)
+def test_mistakes(name: str, options: dict[str, Any], call: dict[str, Any], message: str, tmp_path: Path) -> None:
+    model = _model(name, tmp_path, **options)
+    with pytest.raises(InputError, match=message) as error:
+        model.flips(**{"text": TEXT, **call})
+    assert "\n" not in str(error.value)
