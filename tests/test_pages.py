@@ -90,13 +90,13 @@ ARCHITECTURE = (DOCS / "architecture.md").read_text(encoding="utf-8")
 def _resolve(name: str) -> object:
     """Return what a dotted name refers to: the longest part that is a module, and attributes after it."""
     parts = name.split(".")
-    found: object = importlib.import_module(parts[0])
+    value: object = importlib.import_module(parts[0])
     for depth, part in enumerate(parts[1:], start=2):
         try:
-            found = importlib.import_module(".".join(parts[:depth]))
+            value = importlib.import_module(".".join(parts[:depth]))
         except ModuleNotFoundError:
-            found = getattr(found, part)
-    return found
+            value = getattr(value, part)
+    return value
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`(wordsway\.[\w.]+)`", ARCHITECTURE))))

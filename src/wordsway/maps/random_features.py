@@ -283,10 +283,9 @@ def _share(total: Tensor, deviations: Tensor, word: int, seed: int) -> Tensor:
             float(torch.linalg.vector_norm(deviations[start:stop]))
             for start, stop in ((first, middle), (middle, last), (first, last))
         )
-        if both > 0:
-            noise = normal(generator(seed, f"words {first} to {last}"), len(total), total.dtype)
-            half = (left / both) ** 2 * total + left * (right / both) * noise
-        else:
-            half = torch.zeros_like(total)
+        if both == 0:
+            return torch.zeros_like(total)
+        noise = normal(generator(seed, f"words {first} to {last}"), len(total), total.dtype)
+        half = noise.mul_(left * (right / both)).add_(total, alpha=(left / both) ** 2)
         total, first, last = (half, first, middle) if word < middle else (total - half, middle, last)
     return total
