@@ -48,19 +48,6 @@ def test_the_attributes_of_a_model(name: str) -> None:
     assert repr(model).startswith(f"Model(name='{model.family}', family='{model.family}', ")
 
 
-def test_shared_heads_biases_and_rotary_positions_come_from_the_configuration() -> None:
-    attention = ws.load(small.make("llama")).attention(0)
-    assert (attention.heads, attention.key_heads) == (6, 2)
-    assert attention.query_bias is None
-    assert attention.rotary is not None
-    biased = ws.load(small.make("qwen2")).attention(0)
-    assert biased.query_bias is not None
-    assert biased.output_bias is None
-    yarn = ws.load(small.make("llama-yarn")).attention(0).rotary
-    assert yarn is not None
-    assert yarn.scale > 1.05
-
-
 @pytest.mark.parametrize(("n", "agrees"), [(4, True), (5, False)])
 def test_attention_with_a_window_is_exact_up_to_its_size(
     n: int, agrees: bool, caplog: pytest.LogCaptureFixture

@@ -164,6 +164,17 @@ def test_single_precision_works_too(mode: str, tmp_path: Path) -> None:
 # Words, radii and distributions
 
 
+def test_a_text_that_was_read_is_not_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = _model("bert", tmp_path)
+    long = "the film was long " * 20
+    read = model.read(long, cut=True)
+    assert len(caplog.records) == 1
+    profile = model.profile(read, [read.scored[1]], steps=2)
+    assert model.swaps(read, profile.words[0], top=1).word == model.layer_profile(read, 1, steps=1).word
+    assert len(caplog.records) == 1
+    assert profile.values.tolist() == model.profile(long, [1], steps=2, cut=True).values.tolist()
+
+
 def test_special_tokens_are_measured_on_request(tmp_path: Path) -> None:
     model = _model("bert", tmp_path)
     found = model.profile("the film", special=True, steps=2)

@@ -234,7 +234,8 @@ def layer_changes(
     stack = _Stack(model, read)
     own = stack.rows[list(moved.tokens)]
     length = check_positive(torch.linalg.vector_norm(own) if norm is None else norm, "norm")
-    direction = attracting_direction(layer, stack.attended(stack.rows), stack.scale(), _heads(layer.heads, head))
+    scale = getattr(stack.norm, "weight", None)
+    direction = attracting_direction(layer, stack.attended(stack.rows), scale, _heads(layer.heads, head))
     pull = direction.to(own).expand_as(own)
     noise = normal(generator(seed, "noise"), (count, *own.shape)).to(own)
     moves = torch.cat([pull[None], -pull[None], noise])
@@ -276,12 +277,12 @@ def attracting_direction(
     middle = rows.double().mean(0)
     for head in range(layer.heads) if heads is None else heads:
         queries, keys = factors(layer, head)
+        query = queries @ middle
         if scale is not None:
             queries, keys = queries * scale.double(), keys * scale.double()
         corner = torch.linalg.qr(queries.mT).R @ keys  # q d, with the singular values and right vectors of Q^T K
         vector = torch.linalg.svd(corner, full_matrices=False)[2][0]
         bias = layer.bias("query")
-        query = factors(layer, head)[0] @ middle
         if bias is not None:
             query = query + bias.double().reshape(layer.heads, -1)[head]
         total += vector if float(query @ (keys @ vector)) >= 0 else -vector
@@ -352,22 +353,16 @@ class _Stack:
 
     def __init__(self, model: Model, text: Text) -> None:
         self.model, self.body = model, model.network.base_model
-        self.family = family_of(model.network.config)
+        family = family_of(model.network.config)
+        self.norm: Any = None if family.last is None else family.norm(self.body, 0)
         self.ids = torch.tensor([text.ids], device=next(self.body.parameters()).device)
         self.states = self.run(None)
         self.rows = self.states[0]
 
+    @torch.no_grad()
     def attended(self, rows: Tensor) -> Tensor:
         """What the attention of the first layer reads: rows after the norm that it has first, if any."""
-        if self.family.last is None:
-            return rows
-        with torch.no_grad():
-            normed: Tensor = self.family.norm(self.body, 0)(rows)
-        return normed
-
-    def scale(self) -> Tensor | None:
-        """What that norm multiplies rows by."""
-        return None if self.family.last is None else self.family.norm(self.body, 0).weight
+        return rows if self.norm is None else self.norm(rows)
 
     def perturbed(self, word: Word, move: Tensor) -> Tensor:
         rows = self.rows.clone()
@@ -383,7 +378,7 @@ class _Stack:
         """What each layer reads and the last one returns, (n, d) each; by default for the text itself."""
         instead = []
         words: dict[str, Any] = {"input_ids": self.ids}
-        if rows is not None and self.family.last is None:
+        if rows is not None and self.norm is None:
             instead = [(self.body.embeddings, _Given(rows))]
         elif rows is not None:  # they differ from embeddings by what is added to those
             words = {"inputs_embeds": self.body.get_input_embeddings()(self.ids) + (rows - self.rows)}
