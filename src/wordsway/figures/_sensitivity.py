@@ -11,7 +11,7 @@ from typing import Any
 from wordsway import models
 from wordsway.contexts import gaussian_context
 from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
-from wordsway.experiments.claims import Row, exponent_near, points, statistics
+from wordsway.experiments.claims import exponent_near, points, statistics
 from wordsway.figures import _style as style
 from wordsway.maps.catalogue import MapOptions, map_named
 from wordsway.sensitivity import SearchBudget, response_sensitivity
@@ -63,21 +63,22 @@ def grid_over_d(name: str, lengths: Mapping[str, Sequence[int]]) -> Callable[[Ru
 
 def table(results: Sequence[TrialResult]) -> Table:
     """Return one row per point of the grid: mean, deviation and extremes of S, and the mean ceiling."""
-    return [_row(point, rows) for point, rows in points(results, "map", "data", "model", "d", "depth", "n")]
-
-
-def _row(point: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
-    model, ceilings = point.pop("model"), [row["ceiling"] for row in rows]
-    values = statistics([row["sensitivity"] for row in rows], "mean", "deviation", "least", "most")
-    reviews = "reviews" if model is None else f"reviews, {model}"
-    return {
-        "panel": "Gaussian contexts" if point["data"] == GAUSSIAN else reviews,
-        **point,
-        **values,
-        "scaled": values["mean"] / edge(point["n"]),
-        "ceiling": None if None in ceilings else fmean(ceilings),
-        "converged": sum(row["status"] == "converged" for row in rows),
-    }
+    rows: Table = []
+    for point, trials in points(results, "map", "data", "model", "d", "depth", "n"):
+        model, ceilings = point.pop("model"), [trial["ceiling"] for trial in trials]
+        values = statistics([trial["sensitivity"] for trial in trials], "mean", "deviation", "least", "most")
+        reviews = "reviews" if model is None else f"reviews, {model}"
+        rows.append(
+            {
+                "panel": "Gaussian contexts" if point["data"] == GAUSSIAN else reviews,
+                **point,
+                **values,
+                "scaled": values["mean"] / edge(point["n"]),
+                "ceiling": None if None in ceilings else fmean(ceilings),
+                "converged": sum(trial["status"] == "converged" for trial in trials),
+            }
+        )
+    return rows
 
 
 def edge(n: float) -> float:
