@@ -213,6 +213,15 @@ class Attention:
         """The bias of one of the projections by its name; None is zero."""
         return {"query": self.query_bias, "key": self.key_bias, "value": self.value_bias}[name]
 
+    def head_norms(self, name: str) -> Tensor:
+        """Operator norms of the heads of one of the projections, in double precision on the CPU, (H,)."""
+        weight = self.weight(name)
+        if weight is None:
+            return torch.ones(self.heads, dtype=torch.float64)
+        by_head = weight.double().cpu().reshape(self._heads_of(name), -1, weight.shape[1])
+        norms = torch.linalg.matrix_norm(by_head, 2) * (1 + 1e-9)  # covers the rounding of singular values
+        return torch.as_tensor(norms).repeat_interleave(self.heads // self._heads_of(name))
+
     def apply(self, name: str, X: Tensor) -> Tensor:
         """The linear part of one of the projections of the rows of X, by head: (..., n, d) -> (..., H, n, size)."""
         return self.by_head(name, self._rows(name, X))

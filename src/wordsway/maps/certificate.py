@@ -28,7 +28,8 @@ import numpy.typing as npt
 import torch
 from scipy.optimize import minimize
 
-from wordsway.maps.response import Ceiling, check_ball
+from wordsway.maps.moved_row import best_lam, moved_row_square
+from wordsway.maps.response import Ceiling, check_ball, feature_rounding
 from wordsway.maps.scores import OddsShare, RatioShare
 
 if TYPE_CHECKING:
@@ -64,6 +65,13 @@ class RowBounds:
         index = (rows, None) if t.ndim == 2 else rows
         return np.asarray(self.share.take(index).weight(t), np.float64)
 
+    def sizes(self) -> Array:
+        """The largest of each row over |s| <= s_reach at both ends of t: about how much it can contribute."""
+        w = self.weight(np.array([-1.0, 1.0]) * self.t_reach[:, None])
+        step = np.abs(w - self.before[:, None])
+        value = np.sqrt(self.value_square)[:, None]
+        return np.asarray(((step * np.sqrt(self.f_square)[:, None] + w * value) ** 2).max(1))
+
 
 @dataclass(frozen=True)
 class Multipliers:
@@ -91,16 +99,17 @@ def attention_ceiling(response: OneWordResponse, radius: float, effort: str = "q
     shared = none
     squares = []
     for slot in range(len(response.words)):
-        rows = _row_bounds(response, slot, radius, t_rows, full=effort == "tight")
+        rows = _row_bounds(response, slot, radius, t_rows)
         bounds = [rows.own + float(_row_maxima(rows, none).sum())]
         if effort != "simple":
             fitted, square = _improved(rows, shared, _QUICK if slot == 0 else _AGAIN, full=False)
             bounds.append(square)
             shared = _fill(fitted, response) if slot == 0 else shared
         if effort == "tight":
-            bounds.append(_improved(rows, fitted, _TIGHT, full=True)[1])
+            bounds.append(_improved(_with_cross_terms(rows, response, slot), fitted, _TIGHT, full=True)[1])
         squares.append(min(bounds) * _SLACK)
     value = torch.tensor(squares, dtype=torch.float64, device=response.context.device).sqrt()
+    value += feature_rounding(response.context.dtype, float(np.linalg.norm(response.values)) / response.norm)
     kind = "convex rows" if effort == "simple" else f"dual certificate ({effort})"
     return Ceiling(value.reshape(response.batch), kind)
 
@@ -123,56 +132,35 @@ def _fill(fitted: Multipliers, response: OneWordResponse) -> Multipliers:
     return replace(fitted, mu=mu.ravel())
 
 
-def _row_bounds(response: OneWordResponse, slot: int, radius: float, t_rows: Array, full: bool) -> RowBounds:
+def _with_cross_terms(rows: RowBounds, response: OneWordResponse, slot: int) -> RowBounds:
+    """The same rows with g, and |s| <= r |g| of these very rows: the ball's part reads them too."""
+    f = response.f_rows(slot).astype(np.float64)  # H n v
+    s_rows = response.pull_heads("value", f).astype(np.float64) / response.norm**2
+    return replace(rows, s_rows=s_rows, s_reach=rows.radius * np.linalg.norm(s_rows, axis=1))
+
+
+def _row_bounds(response: OneWordResponse, slot: int, radius: float, t_rows: Array) -> RowBounds:
     """Everything in float64 on the CPU, divided by |phi(X)| where it is a length of features.
 
-    Without `full` the rows g are left out, and |s| is bounded by |f| kappa r. The lengths of f are those of the rows
-    themselves: the response's `f_square` is a difference, which loses half the digits where rows are nearly equal.
+    The rows g are left out, and |s| is bounded by |f| kappa r. The lengths of f are those of the rows themselves: the
+    response's `f_square` is a difference, which loses half the digits where rows are nearly equal.
     """
-    norms = _head_norms(response) / response.norm  # H
+    norms = response.attention.head_norms("value").numpy() / response.norm  # H
     stretch = np.repeat(radius * norms, response.n)  # N
-    f = response.f_rows(slot).astype(np.float64)  # H n v
-    f_length = np.linalg.norm(f, axis=-1).ravel() / response.norm
-    s_reach = f_length * stretch
-    s_rows = np.zeros((len(t_rows), 0))
-    if full:
-        s_rows = response.pull_heads("value", f).astype(np.float64) / response.norm**2
-        s_reach = radius * np.linalg.norm(s_rows, axis=1)  # of these very rows: the ball's part reads them too
+    f_length = np.linalg.norm(response.f_rows(slot).astype(np.float64), axis=-1).ravel() / response.norm
+    share = response.share.take(slot).ravel()
     return RowBounds(
-        response.share.take(slot).ravel(),
-        response.before[slot].ravel().astype(np.float64),
+        share,
+        np.asarray(share.weight(np.zeros(len(t_rows))), np.float64),
         f_length**2,
         stretch**2,
         radius * np.linalg.norm(t_rows, axis=1),
-        s_reach,
+        f_length * stretch,
         t_rows,
-        s_rows,
-        _own_bound(response, slot, radius * norms),
+        np.zeros((len(t_rows), 0)),
+        moved_row_square(response, slot, radius, radius * norms),
         radius,
     )
-
-
-def _own_bound(response: OneWordResponse, slot: int, stretch: Array) -> float:
-    """Bound on the squared change of the moved row: it stays a mean of values, of which one moves by kappa r."""
-    word = response.words[slot]
-    row = response.mixed[:, word].astype(np.float64)  # H v
-    far = np.linalg.norm(response.values - row[:, None], axis=-1) / response.norm  # H n
-    bound = far[:, word] + stretch
-    sees = np.ones(response.n, bool) if response.visible is None else response.visible[word].copy()
-    sees[word] = False
-    bound = np.maximum(bound, far[:, sees].max(axis=-1, initial=0.0))
-    if response.attention.score.may_vanish:  # the row may lose all its weights
-        bound = np.maximum(bound, np.linalg.norm(row, axis=-1) / response.norm)
-    return float((bound**2).sum())
-
-
-def _head_norms(response: OneWordResponse) -> Array:
-    """Operator norms of the heads' value projections, (H,)."""
-    weight = response.attention.weight("value")
-    if weight is None:
-        return np.ones(response.heads)
-    by_head = weight.double().cpu().numpy().reshape(response.heads, -1, weight.shape[1])
-    return np.asarray(np.linalg.norm(by_head, ord=2, axis=(1, 2)) * _SLACK)
 
 
 # --- fitting the multipliers -------------------------------------------------------------------------------------
@@ -210,7 +198,7 @@ def _fit(rows: RowBounds, start: Multipliers, stages: tuple[tuple[float, int], .
     """
     samples = _Samples.of(rows, full)
     count = len(rows.before)
-    unit = np.maximum(rows.value_square, rows.f_square)
+    unit = np.maximum(rows.sizes(), 1e-6 * rows.sizes().max(initial=1e-300))
     t_unit, s_unit = _unit(rows.t_reach), _unit(rows.s_reach)
     scales = np.concatenate([unit / t_unit**2, unit / t_unit, unit / s_unit**2, unit / s_unit])
     scales = scales if full else scales[:count]
@@ -224,11 +212,12 @@ def _fit(rows: RowBounds, start: Multipliers, stages: tuple[tuple[float, int], .
         parts = (z * scales).reshape(-1, count)
         return Multipliers(*parts) if full else Multipliers(parts[0], *(np.zeros(count) for _ in range(3)))
 
+    size = max(rows.own, float(rows.sizes().max(initial=0.0)), 1e-300)
     for smooth, steps in stages:
 
         def smoothed(z: Array, smooth: float = smooth) -> tuple[float, Array]:
             value, grad = _smoothed(rows, samples, unpack(z), smooth, full)
-            return value, grad * scales
+            return value / size, grad * scales / size
 
         options: dict[str, Any] = {"maxiter": steps, "maxfun": 2 * steps, "maxcor": 30}
         z = minimize(smoothed, z, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
@@ -282,7 +271,7 @@ def _smooth_ball(
         vector = samples.t_rows.T @ at.eta + samples.s_rows.T @ at.tau
     levels, axes = np.linalg.eigh(matrix)
     along = axes.T @ vector
-    lam = _best_lam(levels, along**2, rows.radius, eps)
+    lam = best_lam(levels, along**2, rows.radius, eps)
     gap = lam - levels
     value = lam * rows.radius**2 + float((along**2 / gap).sum() - eps * np.log(gap).sum())
     t_axes = samples.t_rows @ axes
@@ -293,24 +282,6 @@ def _smooth_ball(
         s_move = s_axes @ (along / gap)
         pulls += (2 * t_move, s_move**2 + eps * (s_axes**2 @ (1 / gap)), 2 * s_move)
     return value, pulls
-
-
-def _best_lam(levels: Array, squares: Array, radius: float, eps: float) -> float:
-    """The lam > max(levels, 0) that minimises the ball's bound: Newton in log(lam - max), which keeps it feasible."""
-    floor = max(float(levels[-1]), 0.0)
-    size = max(float(np.abs(levels).max()), math.sqrt(float(squares.sum())) / radius, 1e-30)
-    x, low = math.log(0.01 * size), math.log(1e-12 * size)
-    for _ in range(60):
-        gap = floor + math.exp(x) - levels
-        first = radius**2 - float((squares / gap**2).sum() + eps * (1 / gap).sum())
-        second = 2 * float((squares / gap**3).sum()) + eps * float((1 / gap**2).sum())
-        descent, bend = first * math.exp(x), second * math.exp(2 * x) + first * math.exp(x)
-        step = -descent / bend if bend > 0 else -math.copysign(1.0, descent)
-        step = min(max(step, -2.0), 2.0)
-        x = max(x + step, low)
-        if abs(step) < 1e-9 or (x == low and step <= 0):
-            break
-    return floor + math.exp(x)
 
 
 # --- the rigorous evaluation --------------------------------------------------------------------------------------
@@ -327,7 +298,7 @@ def _ball(rows: RowBounds, at: Multipliers) -> float:
         parts = [(matrix @ basis, square, linear) for matrix, square, linear in parts]
     levels, axes = np.linalg.eigh(np.sum([(matrix.T * square) @ matrix for matrix, square, _ in parts], axis=0))
     along = axes.T @ np.sum([matrix.T @ linear for matrix, _, linear in parts], axis=0)
-    lam = _best_lam(levels, along**2, rows.radius, 0.0)
+    lam = best_lam(levels, along**2, rows.radius, 0.0)
     return lam * rows.radius**2 + float((along**2 / (lam - levels)).sum())
 
 
@@ -343,7 +314,7 @@ def _row_maxima(rows: RowBounds, at: Multipliers, tolerance: float = 1e-4, round
     low, high = ends[:, :-1].ravel(), ends[:, 1:].ravel()
     proved = np.full(count, -np.inf)  # bounds of the cells that were set aside
     sampled = np.full(count, -np.inf)
-    slack = tolerance * max(rows.own, float((rows.value_square + rows.f_square).mean()))
+    slack = tolerance * max(rows.own, float(rows.sizes().mean()))
     for turn in range(rounds):
         upper, inside = _cell_bounds(rows, at, cell_row, low, high)
         np.maximum.at(sampled, cell_row, inside)

@@ -14,6 +14,7 @@ fraction of a call of torch.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -416,6 +417,19 @@ class OneWordResponse:
             mine = got.slot == slot
             f[got.head[mine], got.row[mine]] = got.f[mine]
         return np.asarray(f)
+
+    def score_rows(self, name: str) -> Array:
+        """The vectors a with shift a . Delta of the scores that rows give the word ("t") or that it gives ("own")."""
+        return self.reading[self._slices[name]].reshape(self.heads, self.n, -1)  # H n d
+
+    @functools.cached_property
+    def form_norms(self) -> Array:
+        """Bounds on |query(Delta) . key(Delta)| / sqrt(q) over |Delta| <= 1 for each head, (H,)."""
+        if self.form is not None:
+            form = self.form.astype(np.float64)
+            return np.array([math.sqrt(float(np.linalg.norm(product(form, form))))])  # |G| <= (tr G^4)^(1/4)
+        norms = [self.attention.head_norms(name).numpy() for name in ("query", "key")]
+        return np.asarray(norms[0] * norms[1] / self.size)
 
     def _starts(self, source: np.random.Generator) -> Tensor:
         """Directions that move the scores of the other rows most, both signs: (2, *shape)."""

@@ -160,6 +160,14 @@ def check_ball(radius: float, effort: str, d: int) -> None:
     check_effort(effort)
 
 
+def feature_rounding(dtype: torch.dtype, values: float) -> float:
+    """How far a relative change may be off by rounding alone; `values` is |U| / |phi(X)| of the values that are mixed.
+
+    Part of a ceiling, so that it also holds for changes as they are computed, at radii that are hardly resolved.
+    """
+    return 8 * torch.finfo(dtype).eps * max(1.0, values)
+
+
 def check_moves(delta: object, shape: tuple[int, ...]) -> None:
     """Refuse what is no batch of perturbations of this shape."""
     if isinstance(delta, Tensor) and delta.is_floating_point() and tuple(delta.shape[-len(shape) :]) == shape:

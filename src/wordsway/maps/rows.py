@@ -16,6 +16,7 @@ from wordsway.maps.response import (
     SearchHints,
     ValueAndGradient,
     check_ball,
+    feature_rounding,
     positive_norm,
 )
 from wordsway.threads import suited
@@ -135,7 +136,8 @@ def rows_ceiling(response: RowsResponse, radius: float, effort: str) -> Ceiling 
 
     One word and a normalised score: the certificate of the same attention without its output, times the output's norm.
     Words together: a row stays a mean of values, of which the moving ones reach kappa r further ("convex rows").
-    Linear scores: the triangle inequality on each row's expansion in the moves ("row norms").
+    Linear scores: the triangle inequality on each row's expansion in the moves ("row norms"), and for one word the
+    norm of the part that is linear in the move, all rows at once, plus the rest.
     """
     check_ball(radius, effort, response.shape[-1])
     attention = response.attention
@@ -149,11 +151,13 @@ def rows_ceiling(response: RowsResponse, radius: float, effort: str) -> Ceiling 
             before = torch.linalg.vector_norm(attention.mix(response.context))
             return Ceiling(ceiling.value * (out * float(before) / response.norm), ceiling.kind, ceiling.failure)
     if attention.score.normalised:
-        squares, kind = _convex_rows(response, radius), "convex rows"
+        bound, kind = _convex_rows(response, radius).double().sum().sqrt(), "convex rows"
     else:
-        squares, kind = _linear_rows(response, radius), "row norms"
-    value = squares.double().sum().sqrt() * (out * _SLACK / response.norm)
-    return Ceiling(value, kind)
+        bound, kind = _linear_rows(response, radius).double().sum().sqrt(), "row norms"
+        if len(response.words) == 1 and bool((first := _linear_expansion(response, radius)) < bound):
+            bound, kind = first, "operator norm of the linear part"
+    rounding = feature_rounding(response.context.dtype, out * float(response.values.norm()) / response.norm)
+    return Ceiling(bound * (out * _SLACK / response.norm) + rounding, kind)
 
 
 def _norm(matrix: Tensor) -> float:
@@ -162,11 +166,7 @@ def _norm(matrix: Tensor) -> float:
 
 def _head_norms(response: RowsResponse, name: str) -> Tensor:
     """Operator norms of the heads' projections, (H, 1)."""
-    weight, heads = response.attention.weight(name), response.attention.heads
-    if weight is None:
-        return torch.ones(heads, 1, dtype=response.context.dtype, device=response.context.device)
-    by_head = weight.to(response.context).reshape(heads, -1, weight.shape[1])
-    return torch.as_tensor(torch.linalg.matrix_norm(by_head, 2)).unsqueeze(-1) * _SLACK
+    return response.attention.head_norms(name).to(response.context).unsqueeze(-1) * _SLACK
 
 
 def _sees(response: RowsResponse, keys: list[int]) -> Tensor:
@@ -215,3 +215,52 @@ def _linear_rows(response: RowsResponse, radius: float) -> Tensor:
     sees = torch.ones_like(own[0], dtype=torch.bool) if response.visible is None else response.visible[words]
     bound[:, words] = (own * sees).sum(-1)
     return torch.square(bound)
+
+
+def _linear_expansion(response: RowsResponse, radius: float) -> Tensor:
+    """Bound on the change for one word and weights that are the scores themselves: |J| r plus what is not linear.
+
+    Row j changes by t u + S_ji D + t D (t its score's shift, u the word's value, D that of the move), the moved row by
+    sum_k s_k u_k + (S_ii + s_i) D, where s_k is linear but for the quadratic form in s_i. Only J^T J is formed.
+    """
+    attention, word = response.attention, response.words[0]
+    values, rest = response.values.double(), torch.zeros((), dtype=torch.float64, device=response.context.device)
+    scores = attention.scores(response.queries, response.keys).double()  # H n n
+    sees = torch.ones_like(scores[0]) if response.visible is None else response.visible.to(scores)
+    other = sees[:, word].clone()
+    other[word] = 0.0
+    gram: Tensor | float = 0.0
+    forms = (attention.head_norms("query") * attention.head_norms("key")).to(values)
+    size = math.sqrt(response.queries.shape[-1])
+    stretch = radius * attention.head_norms("value").to(values)
+    for head in range(attention.heads):
+        by_t = _pulled(response, "key", response.queries, head).double() / size  # n d
+        by_own = _pulled(response, "query", response.keys, head).double() / size
+        by_own[word] += by_t[word]
+        by_t, score = by_t * other[:, None], scores[head, :, word] * other
+        value = _head_weight(response, head)  # v d
+        cross = torch.outer(by_t.mT @ score, value.mT @ values[head, word])
+        own = (values[head] * sees[word, :, None]).mT @ by_own + scores[head, word, word] * value  # v d
+        length = values[head, word].norm()
+        gram = gram + length**2 * (by_t.mT @ by_t) + cross + cross.mT + own.mT @ own
+        gram = gram + score.square().sum() * (value.mT @ value)
+        form = radius**2 * forms[head] / size
+        alone = form * length + (radius * by_own[word].norm() + form) * stretch[head]
+        rest = rest + (radius * _norm(by_t) * stretch[head]) ** 2 + alone**2
+    top = torch.linalg.eigvalsh(torch.as_tensor(gram))[-1].clamp_min(0)
+    return torch.as_tensor(radius * top.sqrt() * _SLACK + rest.sqrt())
+
+
+def _pulled(response: RowsResponse, name: str, rows: Tensor, head: int) -> Tensor:
+    """Rows of one head through the transpose of its projection, (n, d)."""
+    alone = torch.zeros_like(rows)
+    alone[head] = rows[head]
+    return response.attention.pull(name, alone)
+
+
+def _head_weight(response: RowsResponse, head: int) -> Tensor:
+    """The projection of one head's values, (v, d)."""
+    d = response.context.shape[1]
+    weight = response.attention.weight("value")
+    weight = torch.eye(d, dtype=torch.float64) if weight is None else weight.double()
+    return weight.to(response.context.device).reshape(response.attention.heads, -1, d)[head]
