@@ -172,7 +172,7 @@ def test_the_table_of_trials_and_its_summary(run: Run) -> None:
     summary = f"{np.mean(values):#.4g} +- {np.std(values, ddof=1):#.2g}"
     assert lines[8] == f"sensitivity {summary} (mean and standard deviation of 3 trials)"
     assert " ".join(" ".join(lines[9:]).split()) == (
-        "sensitivity: lower bound with a witness; ceiling: upper bound by Lipschitz constants and norms, "
+        "sensitivity: lower bound with a witness; ceiling: upper bound by comparison of Gaussian processes, "
         "wrong with probability at most 1e-09"
     )
 

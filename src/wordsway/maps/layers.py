@@ -12,6 +12,7 @@ from wordsway import memory
 from wordsway.activations import Activation
 from wordsway.errors import NumericalError
 from wordsway.gaussian import DenseGaussian, GaussianMatrix
+from wordsway.maps.deep_ceiling import GaussianLayer, Perturbations, gaussian_radii
 from wordsway.maps.response import (
     Ceiling,
     Functional,
@@ -25,6 +26,7 @@ from wordsway.maps.response import (
 
 _MANY = 1024  # features from which on one start is used
 _BATCH = 2**25  # numbers in the features of a batch, when only values are computed: 256 MB in float64
+_FAILURE = 1e-9  # of a ceiling over random weights: half for their norms, half for the comparison
 
 
 class LayeredResponse:
@@ -38,6 +40,8 @@ class LayeredResponse:
         V_1 flat(X).
     deeper : sequence of GaussianMatrix (k, k)
         V_2, ..., V_L.
+    lengths : tuple of float, optional
+        |X| and the sum of |x_i| over the words that move, for the ceiling of Gaussian weights.
 
     Notes
     -----
@@ -52,8 +56,10 @@ class LayeredResponse:
         deeper: Sequence[GaussianMatrix],
         phi: Activation,
         together: bool = False,
+        lengths: tuple[float, float] | None = None,
     ) -> None:
         self.blocks = blocks
+        self.lengths = lengths
         self.deeper = list(deeper)
         self.phi = phi
         d = blocks[0].shape[1]
@@ -157,19 +163,44 @@ class LayeredResponse:
 
         Faster for many evaluations, or after many products with V_1: an evaluation is then one dense product.
         """
-        blocks: list[GaussianMatrix] = [DenseGaussian.of(block.dense()) for block in self.blocks]
+        blocks: list[GaussianMatrix] = [DenseGaussian.of(block.dense(), block.scale) for block in self.blocks]
         together = len(self.shape) == 2
-        return LayeredResponse(blocks, self.starts[0][:, 0], self.deeper, self.phi, together)
+        return LayeredResponse(blocks, self.starts[0][:, 0], self.deeper, self.phi, together, self.lengths)
 
     def ceiling(self, radius: float, effort: str = "quick") -> Ceiling | None:
-        """Lipschitz constants times norms: |phi|_Lip^L |V_L| ... |V_2| sum_l |V_1's block l| r / |phi(X)|."""
+        """Simple: |phi|_Lip^L |V_L| ... |V_2| sum_i |block i of V_1| r / |phi(X)|.
+
+        Other efforts return the smaller one of this and, for weights of known law, the bound of `deep_ceiling`.
+        """
         check_ball(radius, effort, self.shape[-1])
         if math.isinf(self.phi.lipschitz):
             return None
-        share = 1e-9 / (len(self.blocks) + len(self.deeper))
+        share = _FAILURE / 2 / (len(self.blocks) + len(self.deeper))
         first = [block.norm_bound(share) for block in self.blocks]
         later = [layer.norm_bound(share) for layer in self.deeper]
         reach = radius * sum(bound.value for bound in first) * math.prod(bound.value for bound in later)
-        value = reach * self.phi.lipschitz ** len(self.starts) / self.norm
-        failure = sum(bound.failure for bound in first + later)
-        return Ceiling(torch.tensor(value, dtype=torch.float64).to(self.base), "Lipschitz constants and norms", failure)
+        reach *= self.phi.lipschitz ** len(self.starts)
+        kind, failure = "Lipschitz constants and norms", sum(bound.failure for bound in first + later)
+        if effort != "simple" and (layers := self._gaussian_layers()):
+            rectified = self.phi.phi is torch.relu
+            compared = gaussian_radii(layers, self._ball(radius), self.phi.lipschitz, rectified, _FAILURE / 2)[-1]
+            # Which of the two is smaller depends on the weights, so both must hold.
+            kind, reach, failure = "comparison of Gaussian processes", min(reach, compared), failure + _FAILURE / 2
+        return Ceiling(torch.tensor(reach / self.norm, dtype=torch.float64).to(self.base), kind, failure)
+
+    def _gaussian_layers(self) -> list[GaussianLayer]:
+        """The forward pass of X, where the law of all weights is known; otherwise nothing."""
+        scales = [weight.scale for weight in (*self.blocks[:1], *self.deeper) if weight.scale is not None]
+        if self.lengths is None or len(scales) < len(self.starts):
+            return []
+        inputs = [self.lengths[0], *(float(torch.linalg.vector_norm(self.phi(start))) for start in self.starts[:-1])]
+        return [
+            GaussianLayer(scale, size, start[:, 0].double())
+            for scale, size, start in zip(scales, inputs, self.starts, strict=True)
+        ]
+
+    def _ball(self, radius: float) -> Perturbations:
+        """The perturbations as changes of flat(X): each word in its own ball."""
+        words, (whole, moving) = len(self.blocks), self.lengths or (0.0, 0.0)
+        along = radius * moving / whole if whole > 0 else 0.0
+        return Perturbations(radius * math.sqrt(words), radius * words * math.sqrt(self.shape[-1]), along)

@@ -170,13 +170,19 @@ class _Layers:
         words = (word,) if isinstance(word, int) else tuple(word)
         start = self.weights[0] @ X.to(self.dtype).reshape(-1)
         blocks = [self.weights[0].columns(w * self.d, (w + 1) * self.d) for w in words]
-        return LayeredResponse(blocks, start, self.weights[1:], self.phi, together=together)
+        return LayeredResponse(blocks, start, self.weights[1:], self.phi, together, _lengths(X, words))
 
     def _check(self, X: Tensor) -> None:
         check_readable(X)
         if tuple(X.shape[-2:]) != (self.n, self.d):
             got = " x ".join(map(str, X.shape[-2:]))
             raise InputError(f"this map reads contexts of n x d = {self.n} x {self.d}, got {got}")
+
+
+def _lengths(X: Tensor, words: Sequence[int]) -> tuple[float, float]:
+    """|X|, and the sum of |x_i| over the words that move."""
+    lengths = torch.linalg.vector_norm(X.double(), dim=1)  # n
+    return float(torch.linalg.vector_norm(lengths)), float(lengths[list(words)].sum())
 
 
 def _require(k: int, depth: int) -> None:
@@ -267,7 +273,8 @@ def random_feature_response(
             context[words[0]], product, scale, derive(seed, f"layer 1, word {words[0]}"), context.dtype
         )
     blocks: list[GaussianMatrix] = [block.columns(slot * d, (slot + 1) * d) for slot in range(len(words))]
-    return LayeredResponse(blocks, start, _deeper(width, layers, beta, seed, context.dtype), phi, together=together)
+    deeper = _deeper(width, layers, beta, seed, context.dtype)
+    return LayeredResponse(blocks, start, deeper, phi, together, _lengths(context, words))
 
 
 def _share(total: Tensor, deviations: Tensor, word: int, seed: int) -> Tensor:
