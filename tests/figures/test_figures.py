@@ -283,7 +283,7 @@ def _swept(law: Callable[[str, int, int], float]) -> Change:
 
 
 def _widest(values: Record) -> Change:
-    """Change the terms of the proofs, which the points of the largest width have."""
+    """Change the terms of the proofs, which the points of one width have."""
     return lambda point, record: {
         "points": [{**one, **values} if "lower_bound" in one else one for one in record["points"]]
     }

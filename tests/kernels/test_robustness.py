@@ -214,12 +214,16 @@ def test_seconds_are_those_of_building_and_of_the_call() -> None:
 @pytest.mark.parametrize("kind", ["rf", "ntk"])
 def test_every_point_of_a_sweep_is_what_it_is_alone(kind: str) -> None:
     X, y, x = normal(12, 6), normal(12, seed=1), normal(6, seed=2)
-    sweep = robustness_sweep(kind, X, y, x, [20, 1500, 45], [5, 12], ["tanh", "cos"], seed=3)
+    sweep = robustness_sweep(kind, X, y, x, [20, 1500, 45], [5, 12], ["tanh", "cos"], seed=3, terms=45)
     points = {(point.width, point.samples, point.activation) for point in sweep}
     assert points == {(k, n, name) for k in (20, 45, 1500) for n in (5, 12) for name in ("tanh", "cos")}
     assert len(sweep) == len(points)
     for point in sweep:
         count = point.samples
-        alone = feature_robustness(kind, X[:count], y[:count], x, point.width, point.activation, seed=3)
+        alone = feature_robustness(kind, X[:count], y[:count], x, point.width, point.activation, seed=3, terms=True)
         assert point.sensitivity == pytest.approx(alone.value, rel=1e-8)
         assert point.fit < 1e-6
+        assert (point.terms is not None) == (point.width == 45)
+        if point.terms is not None and alone.terms is not None:
+            expected = {name: value for name, value in alone.terms.to_dict().items() if value is not None}
+            assert {name: point.terms.to_dict()[name] for name in expected} == pytest.approx(expected, rel=1e-6)

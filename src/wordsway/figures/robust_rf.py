@@ -38,7 +38,7 @@ def grows(name: str, rows: Table) -> Verdict:
 
 
 def interaction(name: str, rows: Table) -> Verdict:
-    """Judge that at the largest width the norm of the centred interaction matrix is the one of the proof."""
+    """Judge that the norm of the centred interaction matrix is the one of the proof."""
     claim = f"{name}: |I|_F of centred features is k sqrt(N/d) (E phi')^2 within {_NEAR:.0%}"
     ratios = [row["interaction_ratio"] for row in rows if row["interaction_ratio"] is not None]
     measured = [f"{ratio:.3f}" for ratio in (min(ratios, default=0.0), max(ratios, default=0.0))]

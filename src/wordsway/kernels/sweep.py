@@ -81,14 +81,14 @@ def robustness_sweep(
     samples: Sequence[int],
     activations: Sequence[str | Activation],
     seed: int = 0,
-    terms: bool = False,
+    terms: int | None = None,
 ) -> RobustnessSweep:
     """S(x) of `feature_robustness` at every width, for the first N samples for every N, and every activation.
 
     Each value is that of `feature_robustness` with the same seed. Rows of the weights are nested in the width, and
     samples in their number: one kernel is grown block by block, and its leading parts are those of fewer samples. Cost,
-    with the largest k and N: O(N k d) once, and O(N^2 k) per activation. With `terms`, those of the proofs are computed
-    at the largest width, for O(N k d) more per activation.
+    with the largest k and N: O(N k d) once, and O(N^2 k) per activation. `terms` is a width at which those of the
+    proofs are computed too, for O(N k d) more per activation with that k.
     """
     for name, values in (("widths", widths), ("samples", samples), ("activations", activations)):
         check_several(values, name)
@@ -102,6 +102,8 @@ def robustness_sweep(
     sizes = sorted({check_size(width, "widths") for width in widths})
     if counts[-1] > len(inputs):
         raise InputError(f"samples must be at most the {len(inputs)} inputs, got {counts[-1]}")
+    if terms is not None and terms not in sizes:
+        raise InputError(f"terms must be one of the widths, got {terms!r}: choose from {', '.join(map(str, sizes))}")
     inputs = inputs[: counts[-1]]
     formulas[0].count(sizes[0], inputs)
     with ResourceUsage() as usage:
@@ -116,39 +118,42 @@ def _sweep(
     x: Tensor,
     blocks: FeatureBlocks,
     counts: list[int],
-    terms: bool,
+    terms: int | None,
 ) -> tuple[Point, ...]:
     """Grow the kernels and solve them at every width, then sum all gradients in one more pass."""
     keys = [(width, count) for width in blocks.widths for count in counts]
     grams = [Gram(len(inputs)) for _ in formulas]
     alphas = inputs.new_zeros(len(formulas), len(keys), len(inputs))  # zero beyond the samples of each key
     fits = inputs.new_zeros(len(formulas), len(keys))
+    kernels: dict[int, Tensor] = {}  # of each activation, at the width of the terms
     for _, products, end in blocks:
         for number, (formula, gram) in enumerate(zip(formulas, grams, strict=True)):
             gram.add(formula.features(products))
             kernel = formula.kernel(gram.matrix(), blocks) if end in blocks.widths else None
+            if kernel is not None and end == terms:
+                kernels[number] = kernel
             for place, (width, count) in enumerate(keys):
                 if kernel is not None and width == end:
                     part, target = kernel[:count, :count], labels[:count]
                     solver = KernelSolver(part, formula.count(width, inputs[:count]))
                     alphas[number, place, :count], fits[number, place] = solver.interpolate(target)
     gradients = inputs.new_zeros(len(formulas), len(keys), len(x))
-    interactions = inputs.new_zeros(len(formulas) if terms else 0, len(x), len(inputs))
+    interactions = inputs.new_zeros(len(kernels), len(x), len(inputs))
     ends = torch.tensor([[width] for width, _ in keys])
     for block, products, end in blocks:
         used = (ends >= end).to(alphas)  # blocks end at every width, so that each is used whole or not at all
         for number, formula in enumerate(formulas):
             features = formula.features(products)
             gradients[number] += formula.share(x, inputs, block, features, alphas[number] * used)[1]
-            if terms:
+            if terms is not None and end <= terms:
                 interactions[number] += formula.interaction(x, inputs, block, features)
     size = float(torch.linalg.vector_norm(x))
 
     def terms_at(number: int, width: int, count: int) -> Terms | None:
-        if not terms or width < blocks.widths[-1]:
+        if width != terms:
             return None
-        kernel = formulas[number].kernel(grams[number].matrix(), blocks)[:count, :count]
         law = formulas[number].law(width, inputs[:count])
+        kernel = kernels[number][:count, :count]
         return proof_terms(interactions[number, :, :count], kernel, labels[:count], size, law)
 
     values = size * torch.linalg.vector_norm(gradients, dim=2)
