@@ -128,19 +128,21 @@ def steepness(point: Record, power: float) -> Record:
 def _bounds(point: Record, seed: int) -> Record:
     constants = {"typical": 1.0, "adversarial": 2.0, "climbed": 3.0}
     lower = {"first_word": 1.5, "adversarial_bound": 1.0}
-    return {**constants, **lower, "covariance": 5.0, "discrete": 9.0, "mean_field": None}
+    upper = {"at_typical": 1.5, "ellipsoid": 4.0, "covariance": 5.0, "discrete": 9.0, "mean_field": None}
+    return {**constants, **lower, **upper}
 
 
 def between(R: float, share: float) -> float:
     """A number at a share of the way, in logarithms, from the lower to the upper bound of mean-field attention."""
-    upper, lower = (1 + 3 * R**2) * math.exp(2 * R**2), R**2 / 8 * math.exp(R**2 / 4)
+    upper, lower = (1 + R**2) * math.exp(R**2) + R**2, R**2 / 8 * math.exp(R**2 / 4)
     return float(upper**share * lower ** (1 - share))
 
 
 def _mean_field(point: Record, seed: int) -> Record:
     lower = between(point["R"], 0.0)
     value = (1 + 0.1 * seed) * between(point["R"], 0.5)
-    return {"value": value, "lower": lower, "two_point": 1.5 * lower, "status": "converged"}
+    upper = between(point["R"], 1.0)
+    return {"value": value, "lower": lower, "two_point": 1.5 * lower, "upper": upper, "status": "converged"}
 
 
 LAWS: dict[str, Law] = {

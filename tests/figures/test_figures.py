@@ -184,10 +184,16 @@ def test_a_row_of_mean_field_attention_has_geometric_means() -> None:
     ]
     trials = [TrialResult("meanfield", parameters, seed, record) for seed, record in enumerate(records)]
     (row,) = figure("meanfield").table(trials)
-    upper = 4 * math.exp(2)  # the published bound, for both kinds of attention
+    published = 4 * math.exp(2)
     expected: Record = {"panel": "masked attention", "R": 1.0, "trials": 2, "mean": 4.0, "least": 2.0, "most": 8.0}
-    expected |= {"upper": upper, "two_point": math.sqrt(6.4), "lower": math.sqrt(2), "over_lower": 2.0}
-    assert row == pytest.approx({**expected, "over_two_point": 1.25, "room": upper / 8, "converged": 1})
+    expected |= {
+        "published": published,
+        "upper": 60.0,
+        "two_point": math.sqrt(6.4),
+        "lower": math.sqrt(2),
+        "over_lower": 2.0,
+    }
+    assert row == pytest.approx({**expected, "over_two_point": 1.25, "room": 7.5, "converged": 1})
 
 
 def test_rows_of_nested_records() -> None:
@@ -334,7 +340,8 @@ def _widest(values: Record) -> Change:
         ("smooth-real", lambda point, record: {"status": "stopped"}, ["converged"]),
         ("smooth-adversarial", lambda point, record: steepness(point, 0.3), ["n^(1/2)"]),
         ("smooth-adversarial", lambda point, record: {"upper": 10.0}, ["upper bound"]),
-        ("smooth-bounds", lambda point, record: {"climbed": 5.1}, ["below the covariance bound"]),
+        ("smooth-bounds", lambda point, record: {"climbed": 4.1}, ["below the covariance and the ellipsoid bound"]),
+        ("smooth-bounds", lambda point, record: {"at_typical": 0.9}, ["below the bound for that context"]),
         ("smooth-bounds", lambda point, record: {"discrete": 4.9}, ["below the discrete bound"]),
         ("smooth-bounds", lambda point, record: {"first_word": 2.1}, ["above the lower bounds"]),
         ("meanfield", _at(1.01), ["masked attention: the upper bound"]),
@@ -384,7 +391,7 @@ def test_random_weights_need_not_grow_and_rotary_layers_have_no_law() -> None:
 
 def test_a_bound_that_is_not_known_is_not_judged() -> None:
     rows = table("smooth-bounds", lambda point, record: {"first_word": None})
-    assert [verdict.holds for verdict in figure("smooth-bounds").claims(rows)] == [True, True, None]
+    assert [verdict.holds for verdict in figure("smooth-bounds").claims(rows)] == [True, True, True, None]
 
 
 def test_words_of_a_decoder_do_not_see_the_last_one_and_an_encoder_has_no_answers() -> None:

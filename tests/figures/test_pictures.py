@@ -102,7 +102,7 @@ def test_what_a_picture_of_mean_field_attention_shows() -> None:
     assert [axes.get_title(loc="left") for axes in canvas.axes] == list(panels)
     for axes, panel in zip(canvas.axes, panels, strict=True):
         mine = [one for one in rows if one["panel"] == panel]
-        for line, name in zip(axes.get_lines(), ("mean", "upper", "two_point", "lower"), strict=True):
+        for line, name in zip(axes.get_lines(), ("mean", "published", "upper", "two_point", "lower"), strict=True):
             data: Any = line.get_data()
             assert list(zip(*data, strict=True)) == [(one["R"] ** 2, one[name]) for one in mine]
         assert axes.get_yscale() == "log"

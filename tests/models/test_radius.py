@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from wordsway.models import norm_radius
+from wordsway.models import load, norm_radius
 
 
 def _climb(a: Tensor, b: Tensor) -> float:
@@ -64,3 +64,12 @@ def test_known_values() -> None:
 def test_half_precision_and_gradients_are_no_hindrance() -> None:
     weight = torch.nn.Parameter(torch.tensor([1.0, 2.0]).half())
     assert norm_radius(weight, weight) == pytest.approx(norm_radius(weight.double(), weight.double()))
+
+
+def test_the_inputs_of_a_layer_are_in_its_ellipsoid() -> None:
+    minilm = load("minilm")
+    words = minilm.ellipsoid(3)
+    X = minilm.layer_inputs(minilm.review_tokens(1, 12), 3)[0].double()
+    z = torch.linalg.lstsq(words.matrix, (X - words.centre).mT, driver="gelsd").solution
+    torch.testing.assert_close(words.matrix @ z, (X - words.centre).mT, rtol=0, atol=1e-5)
+    assert float(z.norm(dim=0).max()) <= words.radius * (1 + 1e-5)

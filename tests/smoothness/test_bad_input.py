@@ -27,7 +27,7 @@ from wordsway import (
     wasserstein,
 )
 from wordsway.maps.scores import SCORES
-from wordsway.smoothness import AttentionJacobian
+from wordsway.smoothness import AttentionJacobian, neighbourhood_bound
 
 LAYER, X = RandomAttention(4), torch.ones(2, 4)
 EYE = torch.eye(4)
@@ -42,6 +42,7 @@ GIVEN: dict[Callable[..., Any], dict[str, Any]] = {
     local_lipschitz_many: {"layer": LAYER, "X": X[None]},
     lipschitz_bounds: {"layer": LAYER, "n": 5, "R": 1.0},
     adversarial_context: {"layer": LAYER, "n": 5, "R": 1.0},
+    neighbourhood_bound: {"layer": LAYER, "X": X},
     mean_field: {"layer": LAYER, "mu": DiscreteMeasure(X)},
     mean_field_lipschitz: {"layer": LAYER, "R": 1.0},
     wasserstein: {"mu": POINT, "nu": POINT},
@@ -81,6 +82,10 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
             ({"layer": Residual(LAYER.attention)}, "known for softmax attention, got Residual: use local_lipschitz"),
         )
     ),
+    (neighbourhood_bound, {"X": torch.ones(2, 5)}, "reads words of d=4, got a context of d=5"),
+    (neighbourhood_bound, {"radius": -1.0}, "radius must be a finite number >= 0, got -1.0"),
+    (neighbourhood_bound, {"radius": math.nan}, "radius must be a finite number >= 0, got nan"),
+    (neighbourhood_bound, {"layer": RandomAttention(4, score="relu")}, "known for softmax attention, got relu scores"),
     (adversarial_context, {"n": 1}, "n must be at least 2, one word and others that attend to it, got 1"),
     (adversarial_context, {"layer": Variant().layer(), "head": 4}, "head must be from 0 to 3, got 4"),
     (adversarial_context, {"layer": Variant().layer(), "head": -1}, "head must be from 0 to 3, got -1"),

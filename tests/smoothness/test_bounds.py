@@ -11,8 +11,14 @@ from torch import Tensor
 
 from smoothness.layers import VARIANTS, D, Variant, explicit, normal
 from wordsway import Attention, RandomAttention
-from wordsway.smoothness import adversarial_context, adversarial_directions, lipschitz_bounds, local_lipschitz
-from wordsway.smoothness.heads import Direction, directions, factors, spread, values
+from wordsway.smoothness import (
+    Ellipsoid,
+    adversarial_context,
+    adversarial_directions,
+    lipschitz_bounds,
+    local_lipschitz,
+)
+from wordsway.smoothness.heads import Direction, directions, factors, head_size, values
 
 heads = st.builds(
     lambda seed, d, size, scale, given, causal: _head(seed, d, size, scale, given, causal),
@@ -78,8 +84,13 @@ def test_the_formulas_by_hand() -> None:
     n, R, a = 4, 2.0, 0.5 * 4
     bounds = lipschitz_bounds(layer, n, R)
     assert bounds["discrete"].value == pytest.approx(math.sqrt(3) * 2 * math.sqrt(a**2 * 17 + 4))
-    assert bounds["covariance"].value == pytest.approx(2 * (2 + a * 3))
-    assert bounds["mean field"].value == pytest.approx(2 * (1 + 3 * a) * math.exp(2 * a))
+    s = math.sqrt(4 / (1 + 3 * math.exp(-2 * a)))
+    assert bounds["covariance"].value == pytest.approx(2 * (s + a * (1 + s)))
+    assert bounds["mean field"].value == pytest.approx(2 * ((1 + a) * math.exp(a) + a))
+    masked = lipschitz_bounds(Attention([[-0.5]], [[1.0]], [[2.0]], causal=True), n, R)
+    s = math.sqrt(sum(1 / (1 + i * math.exp(-2 * a)) for i in range(4)))
+    assert masked["covariance"].value == pytest.approx(2 * (s + a * (1 + s)))
+    assert masked["mean field"].value == pytest.approx(2 * (2 * (1 + 2 * a) * math.exp(a) + a))
     weight = 1 / (1 + 3 * math.exp(-2 * 4 * 0.5))
     assert bounds["adversarial"].value == pytest.approx(2 * math.sqrt(3) * weight)
     assert bounds["first word"].value == pytest.approx(2 * math.sqrt(3) * weight * (1 + 4 * (1 - weight)))
@@ -133,27 +144,73 @@ def test_heads_of_a_layer_are_summed_or_joined_whichever_is_less() -> None:
     assert "adversarial_context" in whole["adversarial"].assumes
 
 
-def test_biases_and_positions_are_as_large_as_they_must_be() -> None:
-    """|A| R^2 with the lifted coordinate bounds every score difference there can be."""
-    layer = Variant(biases=True, rotary=True, shared=True).layer(2)
-    draw, n, R = normal(6), 5, 1.5
-    for head in range(layer.heads):
-        size, reach = spread(layer, head, n, R)
-        X = _inside(draw, n, D, R)
+def _ellipsoid(draw: normal, n: int, biased: bool = True, centred: bool = False) -> tuple[Ellipsoid, Tensor]:
+    """The ellipsoid of a norm, and some of its outputs."""
+    weight, bias = draw(D), draw(D) if biased else None
+    rows = draw(n, D)
+    if centred:
+        rows = torch.nn.functional.layer_norm(rows, (D,), weight, bias, 0.0)
+    else:
+        rows = weight * rows / rows.square().mean(-1, keepdim=True).sqrt() + (0 if bias is None else bias)
+    return Ellipsoid.of_norm(weight, bias, centred), rows
+
+
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_the_ellipsoid_of_a_norm_has_its_outputs_on_the_surface(seed: int, centred: bool) -> None:
+    words, rows = _ellipsoid(normal(seed), 5, centred=centred)
+    z = torch.linalg.lstsq(words.matrix, (rows - words.centre).mT, driver="gelsd").solution
+    torch.testing.assert_close(words.matrix @ z, (rows - words.centre).mT)
+    torch.testing.assert_close(z.norm(dim=0), torch.full((5,), words.radius, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("variant", [Variant(), Variant(biases=True), Variant(True, True, True, True)], ids=str)
+def test_sizes_of_a_head_bound_its_scores_over_the_ellipsoid(variant: Variant) -> None:
+    layer, draw, n = variant.layer(2), normal(6), 5
+    pairs = [(i, j) for i in range(n) for j in range(n) if i > j or (i < j and not layer.causal)]
+    closest = 0.0
+    for _ in range(40):
+        words, X = _ellipsoid(draw, n)
         queries, keys, _ = layer.project(X)
-        scores = layer.scores(queries, keys)[head]
-        assert float(scores.abs().max()) <= size * reach**2 * (1 + 1e-9)
-        assert size >= float(torch.linalg.matrix_norm(factors(layer, head)[1].mT @ factors(layer, head)[0], ord=2)) / 2
+        scores = layer.scores(queries, keys)
+        slopes = torch.func.jacrev(lambda X: layer.scores(*layer.project(X)[:2]))(X).norm(dim=-1)  # H i j k: by word k
+        for head in range(layer.heads):
+            size = head_size(layer, head, n, words)
+            seen = [torch.stack([scores[head, i, j] for j in range(i + 1 if layer.causal else n)]) for i in range(n)]
+            assert max(float(row.max() - row.min()) for row in seen) <= 2 * size.scores * (1 + 1e-9)
+            others = max(float(slopes[head, i, j, j]) for i, j in pairs)
+            assert others <= size.others * (1 + 1e-9)
+            closest = max(closest, others / size.others)
+    assert closest > 0.5
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(VARIANTS), st.integers(0, 10**6), st.floats(0.05, 1.0), st.integers(1, 9), st.booleans())
+def test_the_ellipsoid_bound_holds_for_every_kind_of_layer(
+    variant: Variant, seed: int, scale: float, n: int, centred: bool
+) -> None:
+    layer = variant.layer(seed, scale)
+    words, X = _ellipsoid(normal(seed + 1), n, centred=centred)
+    value = float(torch.linalg.svdvals(explicit(layer, X))[0])
+    bounds = lipschitz_bounds(layer, n, float(X.norm(dim=-1).max()), words)
+    assert value <= (bounds["ellipsoid"].value or 0) * (1 + 1e-9)
+    assert value <= bounds.upper * (1 + 1e-9)
+
+
+def test_a_ball_is_an_ellipsoid() -> None:
+    layer = Variant(biases=True, output=True, rotary=True).layer(1)
+    bounds = lipschitz_bounds(layer, 6, 1.5, Ellipsoid.ball(D, 1.5))
+    assert bounds["ellipsoid"].value == pytest.approx(bounds["covariance"].value, rel=1e-12)
 
 
 def test_many_rotary_places_fall_back_to_the_product_of_norms(monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = Variant(rotary=True).layer()
-    exact, _ = spread(layer, 0, 6, 1.0)
+    layer, ball = Variant(rotary=True).layer(), Ellipsoid.ball(D, 1.0)
+    exact = head_size(layer, 0, 6, ball)
     monkeypatch.setattr("wordsway.smoothness.heads._OFFSETS", 5)
-    rough, _ = spread(layer, 0, 6, 1.0)
-    assert exact <= rough
+    rough = head_size(layer, 0, 6, ball)
+    assert exact.others <= rough.others
     norms = [float(torch.linalg.matrix_norm(part, ord=2)) for part in factors(layer, 0)]
-    assert rough == pytest.approx(norms[0] * norms[1] / 2)
+    assert rough.others == pytest.approx(norms[0] * norms[1] / 2)
 
 
 def test_a_zero_bias_changes_nothing() -> None:

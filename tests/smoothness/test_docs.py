@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from wordsway import RandomAttention, lipschitz_bounds
+from wordsway.smoothness import Ellipsoid
 from wordsway.smoothness.heads import Direction
 from wordsway.smoothness.mean_field_search import two_point
 
@@ -16,7 +17,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "smoothness.md"
 
 def test_every_bound_has_a_row() -> None:
     rows = re.findall(r"^\| `([a-z ]+)` \|", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert rows == [bound.name for bound in lipschitz_bounds(RandomAttention(3), 4, 1.0).all]
+    assert rows == [bound.name for bound in lipschitz_bounds(RandomAttention(3), 4, 1.0, Ellipsoid.ball(3, 1.0)).all]
 
 
 def test_means_over_the_past_have_the_stated_norms() -> None:

@@ -7,6 +7,7 @@ from record_checks import check_record
 
 import wordsway as ws
 from wordsway.records import Record
+from wordsway.smoothness import neighbourhood_bound
 
 LAYER, X = ws.RandomAttention(3, seed=1), ws.gaussian_context(4, 3)
 COST = {"seconds", "peak_mb", "dtype", "device", "evaluations"}
@@ -21,6 +22,10 @@ RECORDS: dict[str, tuple[Callable[[], Record], set[str]]] = {
     "bounds": (lambda: ws.lipschitz_bounds(LAYER, 4, 1.0), {"n", "radius", "upper", "lower", "bounds"}),
     "bounds that overflow": (lambda: ws.lipschitz_bounds(LAYER, 4, 1e3), {"upper"}),
     "bound": (lambda: ws.lipschitz_bounds(LAYER, 4, 1.0).all[0], {"name", "kind", "value", "source", "assumes"}),
+    "neighbourhood": (
+        lambda: neighbourhood_bound(LAYER, X, 0.1),
+        {"value", "radius", "n", "mean", "own", "others", *COST},
+    ),
     "mean field": (
         lambda: ws.mean_field_lipschitz(LAYER, 1.0, starts=1, steps=2),
         {"value", "upper", "lower", "two_point", "derivative", "radius", "masked", "status", *COST},

@@ -35,6 +35,7 @@ from wordsway.models.response import TextFeatures
 from wordsway.models.swaps import swaps
 from wordsway.models.tokenizer import Tokenizer
 from wordsway.models.words import Text, read_text
+from wordsway.smoothness.heads import Ellipsoid
 
 _LOG = logging.getLogger(__name__)
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -220,8 +221,18 @@ class Model:
 
         It follows from the parameters of the norm that returns those rows, whatever the text (see `norm_radius`).
         """
+        weight, bias, _ = self._norm(index)
+        return norm_radius(weight, bias)
+
+    def ellipsoid(self, index: SupportsIndex) -> Ellipsoid:
+        """Return the ellipsoid that contains every row that the attention of a layer can ever read (see `radius`)."""
+        return Ellipsoid.of_norm(*self._norm(index))
+
+    def _norm(self, index: SupportsIndex) -> tuple[Tensor, Tensor | None, bool]:
+        """Weight and bias of the norm whose output a layer reads, and whether it subtracts the mean."""
         norm = self._kind.norm(self._body, self._layer(index))
-        return norm_radius(torch.ones(self.d) if norm.weight is None else norm.weight, getattr(norm, "bias", None))
+        weight = torch.ones(self.d) if norm.weight is None else norm.weight
+        return weight, getattr(norm, "bias", None), isinstance(norm, nn.LayerNorm)
 
     @property
     def _body(self) -> Any:

@@ -108,7 +108,8 @@ def adversarial_context(
     constant, place, direction = max(candidates, key=lambda candidate: candidate[0].value)
     context, taken = direction.context(n, radius), 0
     if steps:
-        context, taken = _ascend(attention, context, radius, check_size(steps, "steps"), seed)
+        limit = check_size(steps, "steps")
+        context, taken = steepen(attention, context, lambda X: _into_ball(X, radius), radius, limit, seed)
         constant = local_lipschitz(attention, context, TOLERANCE, products, seed=seed)
     return AdversarialContext(
         context, place, direction.kind, direction.eigenvalue, direction.gamma, radius, taken, constant
@@ -173,15 +174,21 @@ def _rough_norm(matrix: Tensor) -> float:
     return float(torch.linalg.vector_norm(matrix @ torch.nn.functional.normalize(vector, dim=0)))
 
 
-def _ascend(layer: Attention, context: Tensor, radius: float, steps: int, seed: int) -> tuple[Tensor, int]:
-    """Raise the constant step by step; a step that does not raise it is tried again at a third of its length."""
+def steepen(
+    layer: Attention, context: Tensor, inside: Callable[[Tensor], Tensor], radius: float, steps: int, seed: int
+) -> tuple[Tensor, int]:
+    """Raise the local constant step by step within a set of contexts; return where it ended and the steps taken.
+
+    `inside` projects onto the set, which has the size `radius`. A step that does not raise the constant is tried again
+    at a third of its length.
+    """
     length, taken = 0.1, 0
     value, gradient = _constant(layer, context, seed)
     for _ in range(steps):
         if length < 1e-6:
             break
         move = length * radius * gradient / torch.linalg.vector_norm(gradient, dim=-1).max().clamp_min(1e-300)
-        trial = _into_ball(context + move, radius)
+        trial = inside(context + move)
         higher, next_gradient = _constant(layer, trial, seed)
         if higher > value:
             context, value, gradient, taken, length = trial, higher, next_gradient, taken + 1, 1.5 * length

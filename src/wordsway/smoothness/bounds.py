@@ -20,13 +20,15 @@ from wordsway.maps import Attention
 from wordsway.records import Record, bars, finite
 from wordsway.smoothness.heads import (
     Direction,
+    Ellipsoid,
+    HeadSize,
     attention_of,
     dimension,
     directions,
     exponential,
+    head_size,
     mean_field_bound,
     norm,
-    spread,
     value_rows,
     values,
 )
@@ -35,8 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 POSTER = "Castin, Ablin, Peyre 2024"
-CLUSTERS = "Geshkovski et al. 2024"
-OWN = "wordsway, docs/smoothness.md"
+OWN = "wordsway, docs/certificates.md"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -101,65 +102,94 @@ class Bounds(Record):
         bars(ax, {f"{bound.name} ({bound.kind})": bound.value for bound in self.all}, logarithmic=True)
 
 
-def lipschitz_bounds(layer: Callable[[Tensor], Tensor], n: int, R: float | None) -> Bounds:
+def lipschitz_bounds(
+    layer: Callable[[Tensor], Tensor], n: int, R: float | None, ellipsoid: Ellipsoid | None = None
+) -> Bounds:
     """All known bounds for softmax attention on n words in B_R.
 
     Parameters
     ----------
     layer : Attention or RandomAttention
-        A layer with several heads is bounded by the sum over them of |W_h V_h| Lip(f_h); `covariance` also by
-        |W| (sum_h (|V_h| Lip(f_h))^2)^(1/2), whichever is less. For biases and rotary positions see
-        `wordsway.smoothness.heads.spread`.
+        A layer with several heads is bounded by the sum over them of |W_h V_h| Lip(f_h), or through the norm of the
+        whole output where that is smaller.
     n : int
         Words in a context.
     R : float or None
         Radius of the ball that every word lies in; for a layer of a model, that of its normalisation. None is sqrt(d).
+    ellipsoid : Ellipsoid or None
+        An ellipsoid that every word lies in as well, such as `Model.ellipsoid`; it adds the bound `ellipsoid`.
 
     Notes
     -----
     With a = |A| R^2 and gamma = max(-gamma_min, gamma_max / 8) over the real eigenvalues of A, masked or not:
 
     - `discrete`, upper [poster]: sqrt(3) |V| (a^2 (4 n + 1) + n)^(1/2).
-    - `covariance`, upper: |V| (sqrt(n) + a (1 + sqrt(n))), which is never above `discrete`.
-    - `mean field`, upper [clusters]: |V| (1 + 3 a) exp(2 a), for every n. Masked layers have twice that, by Hardy's
-      inequality: [poster] states the same for them, but two words with A = 0 and V = I have the constant 1.144.
+    - `covariance`, upper: |V| (s + a (1 + s)) with s^2 = n / (1 + (n - 1) exp(-2 a)), the largest sum of a column of
+      weights; masked s^2 = sum_{i < n} 1 / (1 + i exp(-2 a)). Never above `discrete`, since s^2 <= n.
+    - `mean field`, upper, for every n: |V| ((1 + a) exp(a) + a), masked |V| (2 (1 + 2 a) exp(a) + a). [clusters] has
+      |V| (1 + 3 a) exp(2 a), which is larger, and which two words with A = 0, V = I and a mask exceed.
+    - `ellipsoid`, upper: as `covariance`, for words x = b + D z, |z| <= r.
     - `adversarial`, lower, for one head: |V| sqrt(n - 1) / (1 + (n - 1) exp(-2 R^2 gamma)) [poster, for V = I].
     - `first word`, lower, for one head: the effect of moving the first word at an adversarial context, in closed form.
     - `many words`, lower for R -> infinity [poster]: (gamma / 2) R^2 exp(gamma R^2) for n about exp(2 gamma R^2); as a
       limit it does not count for `Bounds.lower`.
 
-    Cost: O(heads d q^2), and O(n heads q^3) with rotary positions.
+    For biases and rotary positions see `wordsway.smoothness.heads.head_size`; the proofs are in docs/certificates.md.
+    Cost: O(heads d q^2), O(heads d^2 q) with an ellipsoid, and O(n heads q^3) with rotary positions.
     """
     attention = attention_of(layer)
     n, radius = check_size(n, "n"), check_radius(R, dimension(attention))
-    return Bounds(n, radius, (*_upper(attention, n, radius), *_lower(attention, n, radius)))
+    return Bounds(n, radius, (*_upper(attention, n, radius, ellipsoid), *_lower(attention, n, radius)))
 
 
-def _upper(layer: Attention, n: int, radius: float) -> list[Bound]:
+def _upper(layer: Attention, n: int, radius: float, ellipsoid: Ellipsoid | None) -> list[Bound]:
     heads = range(layer.heads)
     gains = [norm(values(layer, head)) for head in heads]
-    sizes = [size * reach**2 for size, reach in (spread(layer, head, n, radius) for head in heads)]
-    root = math.sqrt(n)
+    sizes = [head_size(layer, head, n, Ellipsoid.ball(dimension(layer), radius)) for head in heads]
 
-    def summed(constant: Callable[[float], float]) -> float:
-        return sum(gain * constant(a) for gain, a in zip(gains, sizes, strict=True) if gain > 0)
+    def summed(constant: Callable[[HeadSize], float]) -> float:
+        return sum(gain * constant(size) for gain, size in zip(gains, sizes, strict=True) if gain > 0)
 
-    discrete = summed(lambda a: math.sqrt(3 * (a * a * (4 * n + 1) + n)))
-    covariance = [root + a * (1 + root) for a in sizes]
-    tight = min(summed(lambda a: root + a * (1 + root)), _joint(layer, covariance))
-    field = summed(lambda a: mean_field_bound(a, layer.causal))
+    def discrete(size: HeadSize) -> float:
+        a = radius * max(size.own, size.others)
+        return math.sqrt(3 * (a * a * (4 * n + 1) + n))
+
+    field = summed(lambda size: mean_field_bound(size, radius, layer.causal))
     ball = "words in the ball, masked or not"
-    return [
-        Bound("discrete", "upper", discrete, POSTER, ball),
-        Bound("covariance", "upper", tight, OWN, ball),
-        Bound("mean field", "upper", field, OWN if layer.causal else CLUSTERS, "words in the ball, any n"),
+    bounds = [
+        Bound("discrete", "upper", summed(discrete), POSTER, ball),
+        Bound("covariance", "upper", _covariance(layer, sizes, n, Ellipsoid.ball(dimension(layer), radius)), OWN, ball),
+        Bound("mean field", "upper", field, OWN, "words in the ball, any n"),
     ]
+    if ellipsoid is not None:
+        sizes = [head_size(layer, head, n, ellipsoid) for head in heads]
+        value = _covariance(layer, sizes, n, ellipsoid)
+        bounds.append(Bound("ellipsoid", "upper", value, OWN, "words in the ellipsoid, masked or not"))
+    return bounds
 
 
-def _joint(layer: Attention, constants: Sequence[float]) -> float:
-    """Return |W| (sum_h (|V_h| c_h)^2)^(1/2): each head has its own columns, which the output then reads."""
-    bare = [norm(value_rows(layer, head)) * constant for head, constant in enumerate(constants)]
-    return (1.0 if layer.output is None else norm(layer.output)) * math.hypot(*bare)
+def _covariance(layer: Attention, sizes: Sequence[HeadSize], n: int, words: Ellipsoid) -> float:
+    """Return the bound |V| s + r |V D| (own + others s) of all heads, joined in the best of three ways.
+
+    Heads are summed with their parts of the output; or they have columns of their own, which the output W then reads:
+    |W| times the root of the sum of squares, for all terms together or with |P X V^T| of all heads bounded at once.
+    """
+    weights = [size.largest_weights(n, layer.causal) for size in sizes]
+    rates = [size.own + size.others * weight for size, weight in zip(sizes, weights, strict=True)]
+
+    def terms(matrices: Sequence[Tensor]) -> list[tuple[float, float]]:
+        return [
+            (norm(matrix) * weight, words.radius * norm(matrix @ words.matrix) * rate)
+            for matrix, weight, rate in zip(matrices, weights, rates, strict=True)
+        ]
+
+    heads = range(layer.heads)
+    rows = [value_rows(layer, head) for head in heads]
+    bare = terms(rows)
+    apart = math.hypot(*(mean + other for mean, other in bare))
+    at_once = max(weights) * norm(torch.cat(rows)) + math.hypot(*(other for _, other in bare))
+    output = 1.0 if layer.output is None else norm(layer.output)
+    return min(sum(map(sum, terms([values(layer, head) for head in heads]))), output * apart, output * at_once)
 
 
 def _lower(layer: Attention, n: int, radius: float) -> list[Bound]:

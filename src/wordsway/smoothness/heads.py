@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -155,39 +155,131 @@ def score_gradient(layer: Attention, head: int, x: Tensor) -> Tensor:
     return keys.mT @ query / math.sqrt(len(queries))
 
 
-def spread(layer: Attention, head: int, n: int, radius: float) -> tuple[float, float]:
-    """Return |A| and the radius to use with it in a bound for n words in B_R.
+@dataclass(frozen=True, eq=False)
+class Ellipsoid:
+    """All words x = centre + matrix z with |z| <= radius.
 
-    With biases the scores are <Q x_i + b, K x_j + c> / sqrt(q): those of words (x, t) with one more coordinate, which
-    lie in a ball of radius sqrt(R^2 + t^2), so that a bound for these holds; t is chosen to make |A| R^2 small.
-    Without positions c does not matter, since it moves all scores of a row alike. With rotary positions A depends on
-    the distance of two words: |A| is its largest norm over n places, or over all rotations for n > 1024.
+    Attributes
+    ----------
+    matrix : Tensor (d, m)
+    centre : Tensor (d,)
+    radius : float
+    """
+
+    matrix: Tensor
+    centre: Tensor
+    radius: float
+
+    @classmethod
+    def ball(cls, d: int, radius: float) -> Ellipsoid:
+        """Return the ball B_R."""
+        return cls(torch.eye(d, dtype=torch.float64), torch.zeros(d, dtype=torch.float64), radius)
+
+    @classmethod
+    def of_norm(cls, weight: Tensor, bias: Tensor | None = None, centred: bool = False) -> Ellipsoid:
+        """Return all possible outputs a o z + b of an RMSNorm, or of a LayerNorm (`centred`: then z has the mean 0)."""
+        a = weight.detach().cpu().double()
+        matrix = torch.diag(a)
+        if centred:
+            matrix = matrix - a[:, None] / len(a)
+        b = torch.zeros_like(a) if bias is None else bias.detach().cpu().double()
+        return cls(matrix, b, math.sqrt(len(a)))
+
+
+@dataclass(frozen=True)
+class HeadSize:
+    """What bounds need to know about the scores of a head over all words of an ellipsoid.
+
+    Attributes
+    ----------
+    own : float
+        Rate at which the scores of a word change when it moves, as far as their differences in z are concerned: a bound
+        on sqrt(sum_j P_ij (ds_ij)^2) / |dx_i|.
+    others : float
+        The same when another word j moves: a bound on |ds_ij| / |dx_j|.
+    scores : float
+        No two scores of a row differ by more than twice this.
+    """
+
+    own: float
+    others: float
+    scores: float
+
+    def largest_weights(self, n: int, causal: bool) -> float:
+        """Return s with sum_i P_ij <= s^2 for all j: no weight is above 1 / (1 + (m - 1) exp(-2 scores)) of m words."""
+        least = math.exp(-2 * self.scores)
+        if not causal:
+            return math.sqrt(n / (1 + (n - 1) * least))
+        return math.sqrt(float((1 / (1 + torch.arange(n, dtype=torch.float64) * least)).sum()))
+
+
+def head_size(layer: Attention, head: int, n: int, words: Ellipsoid) -> HeadSize:
+    """Return the sizes of a head for n words of an ellipsoid.
+
+    Queries are Q x + b and keys K x + c. Without positions c does not matter, since it moves all scores of a row alike.
+    With rotary positions the scores depend on the distance of two words: sizes are the largest over n places, or over
+    all rotations for n > 1024.
     """
     queries, keys = factors(layer, head)
-    shared = layer.heads // layer.key_heads
-    biases = (_bias(layer, "query", head), _bias(layer, "key", head // shared) if layer.rotary is not None else None)
-
-    def size(t: float) -> float:
-        left, right = _root(queries, biases[0], t), _root(keys, biases[1], t)
-        return _largest(layer, left, right, n) / math.sqrt(len(queries))
-
-    if biases == (None, None):
-        return size(1.0), radius
-    best = minimize_scalar(
-        lambda log: size(math.exp(log)) * (radius**2 + math.exp(2 * log)),
-        bounds=(math.log(radius) - 6, math.log(radius) + 3),
-        method="bounded",
-        options={"xatol": 1e-2},
+    group = head // (layer.heads // layer.key_heads)
+    moving_query = _Side.of(queries, _bias(layer, "query", head), words)
+    moving_key = _Side.of(keys, _bias(layer, "key", group), words)
+    if layer.rotary is None:
+        moving_key = moving_key._replace(offset=None)
+    free_query, free_key = _Side(queries, None, 1.0), _Side(keys, None, 1.0)
+    return HeadSize(
+        own=_largest_product(layer, free_query, moving_key, n),
+        others=_largest_product(layer, moving_query, free_key, n),
+        scores=_largest_product(layer, moving_query, moving_key, n),
     )
-    t = math.exp(float(best.x))
-    return size(t), math.hypot(radius, t)
 
 
-def _root(weight: Tensor, bias: Tensor | None, t: float) -> Tensor:
-    """Return a square L with L L^T = W W^T + b b^T / t^2: norms of products with (W, b / t) depend on nothing else."""
-    gram = weight @ weight.mT
-    if bias is not None:
-        gram = gram + torch.outer(bias, bias) / t**2
+class _Side(NamedTuple):
+    """All queries or keys W z + b with |z| <= radius."""
+
+    weight: Tensor  # q m
+    offset: Tensor | None
+    radius: float
+
+    @classmethod
+    def of(cls, weight: Tensor, bias: Tensor | None, words: Ellipsoid) -> _Side:
+        offset = weight @ words.centre
+        if bias is not None:
+            offset = offset + bias
+        return cls(weight @ words.matrix, offset if bool(offset.any()) else None, words.radius)
+
+    def root(self, t: float) -> Tensor:
+        """Return a square L with L L^T = W W^T + b b^T / t^2: norms of products with (W, b / t) need nothing else."""
+        gram = self.weight @ self.weight.mT
+        if self.offset is not None:
+            gram = gram + torch.outer(self.offset, self.offset) / t**2
+        return square_root(gram)
+
+    def reach(self, t: float) -> float:
+        return self.radius if self.offset is None else math.hypot(self.radius, t)
+
+
+def _largest_product(layer: Attention, queries: _Side, keys: _Side, n: int) -> float:
+    """Return an upper bound on <query, key> / sqrt(q).
+
+    W z + b = (W, b / t) (z, t), a vector of the length hypot(radius, t) at most: every t > 0 gives an upper bound, and
+    the least over t is exact where one side has an offset and the other none (the S-lemma).
+    """
+
+    def bound(t: float) -> float:
+        size = _largest(layer, queries.root(t), keys.root(t), n) / math.sqrt(len(queries.weight))
+        return size * queries.reach(t) * keys.reach(t)
+
+    if queries.offset is None and keys.offset is None:
+        return bound(1.0)
+    radius = max(side.radius for side in (queries, keys) if side.offset is not None)
+    limits = (math.log(radius) - 6, math.log(radius) + 6)
+    best = minimize_scalar(lambda log: bound(math.exp(log)), bounds=limits, method="bounded", options={"xatol": 1e-2})
+    return float(best.fun)
+
+
+def square_root(gram: Tensor) -> Tensor:
+    """Return a square L with L L^T = gram, a positive semidefinite matrix."""
     numbers, vectors = torch.linalg.eigh(gram)
     root: Tensor = vectors * numbers.clamp_min(0).sqrt()
     return root
@@ -215,10 +307,13 @@ def exponential(exponent: float) -> float:
     return math.exp(exponent) if exponent < 700 else math.inf
 
 
-def mean_field_bound(size: float, masked: bool) -> float:
-    """Return (1 + 3 a) exp(2 a) for a = |A| R^2, an upper bound for V = I and any n; twice that where masked.
+def mean_field_bound(size: HeadSize, radius: float, masked: bool) -> float:
+    """Return an upper bound for V = I, words in B_R and any n: e^a + R (own + others e^a) with a = `scores`.
 
-    Masked, a word attends to the mean over the past of how far the others moved, and such means have norm up to 2 in L2
-    (Hardy's inequality): with A = 0 the constant is 2, not 1.
+    Without biases it is (1 + a) e^a + a for a = |A| R^2. Masked, it is 2 e^a + R (own + 4 others e^a): means over the
+    past have norm up to 2 in L2 (Hardy's inequality). docs/certificates.md has the proofs.
     """
-    return (2 if masked else 1) * (1 + 3 * size) * exponential(2 * size)
+    growth = exponential(size.scores)
+    if masked:
+        return 2 * growth + radius * (size.own + 4 * size.others * growth)
+    return growth + radius * (size.own + size.others * growth)

@@ -21,6 +21,7 @@ from wordsway.records import Record, bars
 from wordsway.seeds import generator, normal
 from wordsway.smoothness.heads import (
     Direction,
+    HeadSize,
     attention_of,
     directions,
     exponential,
@@ -53,7 +54,8 @@ class MeanFieldLipschitz(Record):
     mu, nu : DiscreteMeasure
         The witness: two measures in B_R.
     upper : float
-        |V| (1 + 3 |A| R^2) exp(2 |A| R^2), twice that where masked; holds for every pair of measures in B_R.
+        With a = |A| R^2, |V| ((1 + a) e^a + a), and |V| (2 (1 + 2 a) e^a + a) where masked; holds for every pair of
+        measures in B_R.
     lower : float or None
         (gamma / 2) R^2 exp(gamma R^2) where V = I, else None.
     two_point : float
@@ -159,13 +161,11 @@ def mean_field_lipschitz(
 
 
 def upper_bound(A: Tensor, V: Tensor, R: float, masked: bool = False) -> float:
-    """Return |V| (1 + 3 |A| R^2) exp(2 |A| R^2), an upper bound on Lip(F) on P(B_R); twice that where masked.
-
-    Where measures are compared by the largest distance over positions in place of the mean square, the first bound
-    holds for masked attention too.
-    """
-    gain = norm(V)
-    return gain * mean_field_bound(norm(A) * R**2, masked) if gain else 0.0  # and not 0 times what may overflow
+    """Return an upper bound on Lip(F) on P(B_R), see `mean_field_bound`."""
+    gain, rate = norm(V), norm(A) * R
+    if gain == 0:
+        return 0.0  # and not 0 times what may overflow
+    return gain * mean_field_bound(HeadSize(own=rate, others=rate, scores=rate * R), R, masked)
 
 
 def lower_bound(eigenvectors: Sequence[Direction], R: float) -> float:
