@@ -83,5 +83,5 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=estimate,
-    version=3,
+    version=4,
 )
