@@ -161,7 +161,7 @@ def test_linear_features_are_bounded_nearly_by_their_norm() -> None:
     phi = DeepRandomFeatures(40, 10, 3, activation="identity")
     response = respond(phi, X, 0)
     ceiling = _value(response, 1.0) * float(phi(X).norm())
-    first, *later = (weight.dense() for weight in phi._layers.weights)
+    first, *later = (weight.dense() for weight in phi.weights)
     product = first[:, :10]
     for weight in later:
         product = weight @ product

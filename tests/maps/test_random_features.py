@@ -54,7 +54,7 @@ class TestStored(LayeredConformance):
         """From the weights as they were given, not as the map keeps them."""
         assert isinstance(phi, RandomFeatures)
         given = [normal(K, N * D, seed=seed) / math.sqrt(N * D) for seed in self.seeds]
-        weight = next(w for w in given if torch.equal(w, phi._layers.weights[0].dense()))
+        weight = next(w for w in given if torch.equal(w, phi.weights[0].dense()))
         return lambda X: torch.relu(weight @ X.reshape(-1))
 
 
@@ -94,10 +94,10 @@ def test_stored_weights_give_the_definition(name: str) -> None:
 def test_scales_of_the_weights_are_those_of_the_paper() -> None:
     plain, deep = RandomFeatures(N, D, k=K), DeepRandomFeatures(N, D, 3, k=K, activation="gelu")
     beta = ACTIVATIONS["gelu"].he_scale()
-    assert [w.shape for w in deep._layers.weights] == [(K, N * D), (K, K), (K, K)]
-    assert [w.scale for w in plain._layers.weights] == pytest.approx([1 / math.sqrt(N * D)])
+    assert [w.shape for w in deep.weights] == [(K, N * D), (K, K), (K, K)]
+    assert [w.scale for w in plain.weights] == pytest.approx([1 / math.sqrt(N * D)])
     scales = [math.sqrt(beta / (N * D)), math.sqrt(beta / K), math.sqrt(beta / K)]
-    assert [w.scale for w in deep._layers.weights] == pytest.approx(scales)
+    assert [w.scale for w in deep.weights] == pytest.approx(scales)
     assert (RandomFeatures(N, D).k, DeepRandomFeatures(N, D, 2).k) == (N * D, N * D)
 
 
@@ -128,10 +128,10 @@ def test_one_map_stays_consistent_over_words_and_contexts() -> None:
 
 def test_layers_and_maps_of_other_seeds_are_different_weights() -> None:
     deep = DeepRandomFeatures(N, D, 3, seed=1)
-    first, second, third = (w.dense() for w in deep._layers.weights)
+    first, second, third = (w.dense() for w in deep.weights)
     assert not torch.allclose(second, third)
     assert not torch.allclose(first, second)
-    assert not torch.allclose(first, DeepRandomFeatures(N, D, 3, seed=2)._layers.weights[0].dense())
+    assert not torch.allclose(first, DeepRandomFeatures(N, D, 3, seed=2).weights[0].dense())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -83,7 +83,7 @@ def _weights(of: Attention, scores: Tensor) -> Tensor:
 
 def plain_layers(of: RandomFeatures | DeepRandomFeatures) -> FeatureMap:
     """Random features through the whole of every weight, revealed as it then is."""
-    weights = [weight.dense() for weight in of._layers.weights]
+    weights = [weight.dense() for weight in of.weights]
 
     def features(X: Tensor) -> Tensor:
         hidden = X.reshape(-1)

@@ -24,7 +24,63 @@ from wordsway.maps.response import Response, StackedResponse
 from wordsway.seeds import derive, generator, normal
 
 
-class RandomFeatures:
+class _GaussianLayers:
+    """Gaussian layers with an activation after each: what both maps share."""
+
+    batched = True
+
+    def __init__(
+        self,
+        n: int,
+        d: int,
+        depth: int,
+        k: int | None,
+        activation: str | Activation,
+        seed: int,
+        weights: Sequence[Any] | None,
+        dtype: torch.dtype,
+        he: bool,
+    ) -> None:
+        self.n, self.d = check_size(n, "n"), check_size(d, "d")
+        self.activation = named(activation)
+        inputs = self.n * self.d
+        depth = check_size(depth, "depth")
+        self.k = inputs if k is None else check_size(k, "k")
+        _require(self.k, depth)
+        self.weights: list[GaussianMatrix]
+        if weights is None:
+            self.weights = _draw(inputs, self.k, depth, self.activation.he_scale() if he else 1.0, seed, dtype)
+        else:
+            self.weights = _stored(weights, inputs, depth, k)
+            self.k = self.weights[0].shape[0]
+        self.dtype = self.weights[0].dtype
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Features of contexts, (..., n, d) -> (..., k); one product with every layer for each context."""
+        self._check(X)
+        hidden = X.to(self.dtype).reshape(-1, self.n * self.d).mT  # nd B
+        for weight in self.weights:
+            hidden = self.activation(weight @ hidden)
+        return hidden.mT.reshape(X.shape[:-2] + hidden.shape[:1])
+
+    def respond(self, X: Tensor, word: int | Sequence[int], together: bool = False) -> Response:
+        """The response through the columns of the first weight that belong to the word, and the later layers."""
+        self._check(X)
+        if not isinstance(word, int) and not together:
+            return StackedResponse([self.respond(X, w, together=False) for w in word])
+        words = (word,) if isinstance(word, int) else tuple(word)
+        start = self.weights[0] @ X.to(self.dtype).reshape(-1)
+        blocks = [self.weights[0].columns(w * self.d, (w + 1) * self.d) for w in words]
+        return LayeredResponse(blocks, start, self.weights[1:], self.activation, together, _lengths(X, words))
+
+    def _check(self, X: Tensor) -> None:
+        check_readable(X)
+        if tuple(X.shape[-2:]) != (self.n, self.d):
+            got = " x ".join(map(str, X.shape[-2:]))
+            raise InputError(f"this map reads contexts of n x d = {self.n} x {self.d}, got {got}")
+
+
+class RandomFeatures(_GaussianLayers):
     """Random features (1): phi(V flat(X)), V of k x nd independent N(0, 1/(nd)) entries.
 
     Parameters
@@ -48,8 +104,6 @@ class RandomFeatures:
     inputs and outputs of its products; the numbers of a run depend on their order, their law does not.
     """
 
-    batched = True
-
     def __init__(
         self,
         n: int,
@@ -61,20 +115,10 @@ class RandomFeatures:
         dtype: torch.dtype = torch.float64,
     ) -> None:
         weights = None if weight is None else [weight]
-        self._layers = _Layers(n, d, 1, k, activation, seed, weights, dtype, he=False)
-        self.n, self.d, self.k, self.activation = self._layers.n, self._layers.d, self._layers.k, self._layers.phi
-        self.dtype = self._layers.dtype
-
-    def __call__(self, X: Tensor) -> Tensor:
-        """Features of contexts, (..., n, d) -> (..., k); one product with V for each context."""
-        return self._layers(X)
-
-    def respond(self, X: Tensor, word: int | Sequence[int], together: bool = False) -> Response:
-        """The response through the columns of V that belong to the word."""
-        return self._layers.respond(X, word, together)
+        super().__init__(n, d, 1, k, activation, seed, weights, dtype, he=False)
 
 
-class DeepRandomFeatures:
+class DeepRandomFeatures(_GaussianLayers):
     """Deep random features (6): phi(V_L phi(... phi(V_1 flat(X)))), V_1: N(0, beta/(nd)), V_l: k x k, N(0, beta/k).
 
     beta solves (7), E phi(rho)^2 = 1 for rho ~ N(0, beta), so that every layer keeps the scale of its features.
@@ -101,8 +145,6 @@ class DeepRandomFeatures:
     T evaluations cost O((nd + L k) T^2) time and O((nd + L k) T) memory.
     """
 
-    batched = True
-
     def __init__(
         self,
         n: int,
@@ -114,69 +156,8 @@ class DeepRandomFeatures:
         weights: Sequence[Any] | None = None,
         dtype: torch.dtype = torch.float64,
     ) -> None:
-        self._layers = _Layers(n, d, depth, k, activation, seed, weights, dtype, he=True)
-        self.n, self.d, self.k, self.activation = self._layers.n, self._layers.d, self._layers.k, self._layers.phi
-        self.depth, self.dtype = len(self._layers.weights), self._layers.dtype
-
-    def __call__(self, X: Tensor) -> Tensor:
-        """Features of contexts, (..., n, d) -> (..., k)."""
-        return self._layers(X)
-
-    def respond(self, X: Tensor, word: int | Sequence[int], together: bool = False) -> Response:
-        """The response through the columns of V_1 that belong to the word, and the later layers."""
-        return self._layers.respond(X, word, together)
-
-
-class _Layers:
-    """Gaussian layers with an activation after each; shared by both maps."""
-
-    def __init__(
-        self,
-        n: int,
-        d: int,
-        depth: int,
-        k: int | None,
-        phi: str | Activation,
-        seed: int,
-        weights: Sequence[Any] | None,
-        dtype: torch.dtype,
-        he: bool,
-    ) -> None:
-        self.n, self.d = check_size(n, "n"), check_size(d, "d")
-        self.phi = named(phi)
-        inputs = self.n * self.d
-        depth = check_size(depth, "depth")
-        self.k = inputs if k is None else check_size(k, "k")
-        _require(self.k, depth)
-        self.weights: list[GaussianMatrix]
-        if weights is None:
-            self.weights = _draw(inputs, self.k, depth, self.phi.he_scale() if he else 1.0, seed, dtype)
-        else:
-            self.weights = _stored(weights, inputs, depth, k)
-            self.k = self.weights[0].shape[0]
-        self.dtype = self.weights[0].dtype
-
-    def __call__(self, X: Tensor) -> Tensor:
-        self._check(X)
-        hidden = X.to(self.dtype).reshape(-1, self.n * self.d).mT  # nd B
-        for weight in self.weights:
-            hidden = self.phi(weight @ hidden)
-        return hidden.mT.reshape(X.shape[:-2] + hidden.shape[:1])
-
-    def respond(self, X: Tensor, word: int | Sequence[int], together: bool) -> Response:
-        self._check(X)
-        if not isinstance(word, int) and not together:
-            return StackedResponse([self.respond(X, w, together=False) for w in word])
-        words = (word,) if isinstance(word, int) else tuple(word)
-        start = self.weights[0] @ X.to(self.dtype).reshape(-1)
-        blocks = [self.weights[0].columns(w * self.d, (w + 1) * self.d) for w in words]
-        return LayeredResponse(blocks, start, self.weights[1:], self.phi, together, _lengths(X, words))
-
-    def _check(self, X: Tensor) -> None:
-        check_readable(X)
-        if tuple(X.shape[-2:]) != (self.n, self.d):
-            got = " x ".join(map(str, X.shape[-2:]))
-            raise InputError(f"this map reads contexts of n x d = {self.n} x {self.d}, got {got}")
+        super().__init__(n, d, depth, k, activation, seed, weights, dtype, he=True)
+        self.depth = len(self.weights)
 
 
 def _lengths(X: Tensor, words: Sequence[int]) -> tuple[float, float]:
