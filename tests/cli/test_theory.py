@@ -6,8 +6,10 @@ import pytest
 import torch
 from models import small_transformers as small
 
+import wordsway as ws
 from cli.conftest import Run
 from wordsway.cli.options import spread_out
+from wordsway.smoothness import neighbourhood_bound
 
 GENERALIZE = ("generalize", "raf", "--n", 5, "--d", 6, "--samples", 8)
 LIPSCHITZ = ("lipschitz", "--layer", 1, "--lengths", 4, 9)
@@ -69,7 +71,8 @@ def test_a_row_for_each_layer_length_and_trial(run: Run) -> None:
     for row in rows:
         assert row["model"] == "minilm"
         assert row["residual"] <= 1e-4 * row["lipschitz"]
-        assert max(row["lipschitz"], row["lower"]) < row["upper"]
+        assert row["lipschitz"] < row["at_text"] < row["near"] < row["all_inputs"] < row["upper"]
+        assert row["lower"] < row["upper"]
         assert row["seconds"] > 0
 
 
@@ -79,6 +82,21 @@ def test_adversarial_contexts_are_their_own_lower_bound_and_ascent_raises_it(run
     for row, raised in zip(plain, higher, strict=True):
         assert row["lower"] == row["lipschitz"] < raised["lipschitz"] < raised["upper"]
         assert row["data"] == "adversarial"
+
+
+def test_a_text_is_measured_at_all_its_tokens(run: Run) -> None:
+    command = ("lipschitz", "--layer", 1, "--text", "I love her smile")
+    (row,) = run(*command, "--near", 0.05, "--json").rows
+    model = ws.load("minilm")
+    context = model.layer_inputs([model.tokens("I love her smile")], 1)[0].double()
+    layer = model.attention(1)
+    assert (row["n"], row["data"]) == (len(context), "text")
+    assert row["lipschitz"] == ws.local_lipschitz(layer, context).value
+    assert row["at_text"] == neighbourhood_bound(layer, context).value
+    assert row["near_radius"] == 0.05 * float(context.norm(dim=-1).mean())
+    assert row["near"] == neighbourhood_bound(layer, context, row["near_radius"]).value
+    out = run(*command).out
+    assert all(name in out for name in ("constant", "at text", "near", "all inputs", "lower"))
 
 
 def test_a_model_that_reads_few_words_is_measured_at_all_of_them(run: Run, tmp_path: Path) -> None:

@@ -14,6 +14,13 @@ Lengths = Annotated[
     list[int] | None,
     typer.Option(metavar="N ...", help="words in a context, separated by blanks or commas; default: 16 32 64 128"),
 ]
+OwnText = Annotated[
+    str | None, typer.Option("--text", metavar="TEXT", help="measure at this text, in place of film reviews")
+]
+Near = Annotated[
+    float,
+    typer.Option(metavar="E", help="also bound it where words move by E times their mean length"),
+]
 Causal = Annotated[bool, typer.Option("--causal", help="put a causal mask on an encoder")]
 Adversarial = Annotated[
     bool, typer.Option("--adversarial", help="measure at adversarial contexts instead of film reviews")
@@ -27,6 +34,8 @@ def lipschitz(
     model: Model = "minilm",
     layer: Layer = None,
     lengths: Lengths = None,
+    text: OwnText = None,
+    near: Near = 0.01,
     causal: Causal = False,
     adversarial: Adversarial = False,
     steps: Steps = 0,
@@ -43,6 +52,8 @@ def lipschitz(
         model,
         layer,
         lengths,
+        text=text,
+        near=near,
         causal=causal,
         adversarial=adversarial,
         steps=steps,

@@ -107,24 +107,32 @@ def print_constants(rows: Sequence[Row]) -> None:
             notes.append(f"layer {layer}: grows like n^{law.exponent:.2f} (standard error {law.error:.2f})")
     if stopped := sum(row["status"] != "converged" for row in rows):
         notes.append(Text(f"{stopped} of {len(rows)} stopped before they converged: raise --products", "yellow"))
-    radii = [row["radius"] for row in rows]
-    ball = f"R = {number(min(radii))} to {number(max(radii))}"
-    bounds = f"lower, upper: of the constant over all contexts in the ball of the layer's own norm, {ball}"
-    show(title, table(points, {key: key for key in points[0]}), *notes, Text(bounds, NOTE))
+    bounds = (
+        "constant: measured at the text",
+        "at text: upper bound there",
+        f"near: upper bound where each word is within {_range(rows, 'near_radius')} of its place",
+        "all inputs: upper bound over all that the norm before the layer returns",
+        f"lower: steepest context known in the ball of that norm, R = {_range(rows, 'radius')}",
+    )
+    show(title, table(points, {key: key for key in points[0]}), *notes, Text("; ".join(bounds), NOTE))
+
+
+def _range(rows: Sequence[Row], key: str) -> str:
+    values = [row[key] for row in rows]
+    return " to ".join(dict.fromkeys((number(min(values)), number(max(values)))))
 
 
 def _point(members: Sequence[Row]) -> dict[str, Any]:
     values = [row["lipschitz"] for row in members]
-    residuals = [row["residual"] / row["lipschitz"] if row["lipschitz"] else 0.0 for row in members]
     return {
         "layer": members[0]["layer"],
         "n": members[0]["n"],
         "constant": statistics.fmean(values),
         "+-": statistics.stdev(values) if len(values) > 1 else None,
-        "residual": max(residuals),
-        "products": max(row["products"] for row in members),
+        "at text": statistics.fmean(row["at_text"] for row in members),
+        "near": statistics.fmean(row["near"] for row in members),
+        "all inputs": members[0]["all_inputs"],
         "lower": members[0]["lower"],
-        "upper": members[0]["upper"],
     }
 
 
