@@ -5,8 +5,7 @@ from wordsway.smoothness.bounds import Bound, Bounds, lipschitz_bounds
 from wordsway.smoothness.heads import Ellipsoid
 from wordsway.smoothness.jacobian import AttentionJacobian, AutogradJacobian, Jacobian, jacobian_of
 from wordsway.smoothness.local import LocalLipschitz, local_lipschitz, local_lipschitz_many
-from wordsway.smoothness.mean_field_map import mean_field
-from wordsway.smoothness.mean_field_search import MeanFieldLipschitz, mean_field_lipschitz
+from wordsway.smoothness.mean_field_search import MeanFieldLipschitz, mean_field, mean_field_lipschitz
 from wordsway.smoothness.neighbourhood import NeighbourhoodBound, neighbourhood_bound
 from wordsway.smoothness.transport import DiscreteMeasure, Transport, wasserstein
 
