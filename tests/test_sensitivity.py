@@ -274,13 +274,13 @@ def test_the_best_of_a_vocabulary_are_some() -> None:
 
 @pytest.mark.parametrize("score", ["linear", "softmax"])
 def test_small_balls_keep_their_digits(score: str) -> None:
-    """A ceiling that subtracts products of lengths would end at 0 here; no move must be exactly no change."""
+    """A ceiling that subtracts products of lengths would lose them; no move must be exactly no change."""
     phi = Attention(torch.ones(1, 1), torch.ones(1, 1), output=torch.ones(1, 1), score=score)
-    X = torch.ones(1, 1)
-    assert float(respond(phi, X, 0).change(torch.zeros(1), gradient=False)[0]) == 0.0
-    bound = respond(phi, X, 0).ceiling(1e-8)
+    X = torch.ones(1, 1, dtype=torch.float64)
+    assert float(respond(phi, X, 0).change(0 * X[0], gradient=False)[0]) == 0.0
+    bound = respond(phi, X, 0).ceiling(1e-12)
     assert bound is not None
-    assert float(bound.value) == pytest.approx(3e-8 if score == "linear" else 1e-8, rel=1e-3)
+    assert float(bound.value) == pytest.approx(3e-12 if score == "linear" else 1e-12, rel=2e-3)
 
 
 def test_a_large_vocabulary_is_evaluated_in_batches() -> None:
@@ -367,3 +367,13 @@ def test_a_context_may_be_an_array_or_a_list(X: Tensor) -> None:
     delta = torch.ones(D, dtype=torch.float64)
     assert torch.equal(respond(phi, X.numpy(), 2).change(delta)[0], respond(phi, X, 2).change(delta)[0])
     assert plain_attention(phi.attention)(X).shape == (N, D)
+
+
+@pytest.mark.parametrize(
+    ("score", "seed", "known"),
+    [("softmax", 5, 2.2727), ("softmax", 7, 2.3625), ("softmax", 8, 2.4293), ("relu", 0, 0.9060), ("relu", 1, 0.9690)],
+)
+def test_the_best_known_maximum_is_found(score: str, seed: int, known: float) -> None:
+    """Of hundreds of long searches: random starts end 1.5 to 4.5% lower, where the moved row gives itself no weight."""
+    phi, X = RandomAttention(96, score, seed=seed), gaussian_context(50, 96, seed)
+    assert word_sensitivity(phi, X, 3, ceiling=None).value > 0.995 * known

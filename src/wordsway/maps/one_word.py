@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 Index = npt.NDArray[np.intp]
 _NAMES = ("value", "key", "query")
+# Starts of a search, tuned on Gaussian contexts of 20 to 100 words: their number, the shares of rows that they raise,
+# and how much of the direction that raises the word's score of itself, of which there are a few, is mixed in.
+_CAPTURING, _SUBSETS, _MIX, _ATTRACTING = 60, (0.05, 0.1, 0.25, 0.5), (0.0, 0.5, 1.0, 2.0), 8
 
 
 def product(left: Array, right: Array) -> Array:
@@ -82,6 +85,11 @@ class Move:
     own: Array  # B W H n, scores of the moved row
     own_weights: Array  # B W H n
     own_scale: Array | float  # B W H 1, one over the sum of its gains; 1 where weights come from odds
+
+
+def _unit(rows: Array) -> Array:
+    lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
+    return np.asarray(np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0))
 
 
 class OneWordResponse:
@@ -432,16 +440,46 @@ class OneWordResponse:
         return np.asarray(norms[0] * norms[1] / self.size)
 
     def _starts(self, source: np.random.Generator) -> Tensor:
-        """Directions that move the scores of the other rows most, both signs: (2, *shape)."""
-        maps = self.reading[self._slices["t"]]  # H n d
-        if min(maps.shape) > 2000:  # beyond this size the decomposition takes longer than the search
-            return self.context.new_empty(0, *self.shape)
-        wide = len(maps) <= maps.shape[1]
-        with suited(self.decomposition):
-            top = np.linalg.eigh(maps @ maps.T if wide else maps.T @ maps)[1][:, -1]
-            direction = torch.from_numpy(maps.T @ top if wide else top).to(self.context.device)
-        both = torch.stack([direction, -direction])
-        return both.reshape(2, *[1] * len(self.batch), -1).expand(2, *self.shape)
+        """Directions that capture many rows at once, the moved row too: (B, *shape).
+
+        The first two move the scores of the other rows most, in both signs. The others raise the scores of a random
+        subset of rows, most of them together with the word's score of itself: maxima differ in which rows give their
+        weight to the word, and ascent from random directions rarely ends where the moved row is one of them.
+        """
+        maps = self.reading[self._slices["t"]].astype(np.float64)  # H n d
+        # relu scores: these directions lead to points where all scores of the moved row are 0, up to rounding
+        count = 0 if self.attention.score.name == "relu" else _CAPTURING
+        subsets = _unit((source.random((count, len(maps))) < source.choice(_SUBSETS, (count, 1))) @ maps)
+        own = self._attracting(source)[source.integers(_ATTRACTING, size=count)]  # B d
+        mix = source.choice(_MIX, (count, 1, 1))
+        gradient = self._self_scores(own) @ self.context[self.words].detach().cpu().double().numpy().T  # B W
+        starts = subsets[:, None] + mix * np.where(gradient < 0, -1.0, 1.0)[..., None] * own[:, None]  # B W d
+        if min(maps.shape) <= 2000:  # beyond this size the decomposition takes longer than the search
+            wide = len(maps) <= maps.shape[1]
+            with suited(self.decomposition):
+                top = np.linalg.eigh(maps @ maps.T if wide else maps.T @ maps)[1][:, -1]
+            direction = np.broadcast_to(_unit(maps.T @ top if wide else top), (1, *starts.shape[1:]))
+            starts = np.concatenate([direction, -direction, starts])
+        return torch.from_numpy(starts).to(self.context).reshape(-1, *self.shape)
+
+    def _attracting(self, source: np.random.Generator) -> Array:
+        """Random unit vectors with a large score of themselves, summed over the heads: shifted power iterations."""
+        vectors = _unit(source.standard_normal((_ATTRACTING, self.context.shape[1])))
+        for _ in range(6):
+            pulled = self._self_scores(vectors)
+            vectors = _unit(pulled + 0.5 * np.linalg.norm(pulled, axis=-1).max() * vectors)
+        return vectors
+
+    def _self_scores(self, vectors: Array) -> Array:
+        """Half the gradients of the vectors' scores of themselves, summed over the heads, (B, d)."""
+        if self.form is not None:
+            return product(vectors.astype(self.form.dtype), self.form).astype(np.float64)
+        rows = torch.from_numpy(vectors).to(self.context.dtype)
+        both = [
+            self.attention.pull(other, self.attention.apply(name, rows))
+            for name, other in (("key", "query"), ("query", "key"))
+        ]
+        return np.asarray((both[0] + both[1]).double().numpy() / (2 * self.size))
 
     def _nearby(self, delta: Tensor) -> Tensor:
         """Points near the first few of `delta` where the moved row gives all its weight to itself; relu scores only.

@@ -25,7 +25,7 @@ _WITNESS = "lower bound with a witness"
 _EXACT = "exact over the given embeddings"
 _STARTS = 10
 EXPENSIVE = SearchBudget(power=3, screen=0, keep=1, polish=28, tolerance=1e-4)
-NONSMOOTH = SearchBudget(power=3, screen=4, polish=0, anneal=44)
+NONSMOOTH = SearchBudget(power=3, screen=4, polish=0, anneal=84)
 ASCENT = SearchBudget(ascent=16)  # of functions that are both
 _BATCH = 2**21  # entries of a (starts, words, n) array: what is kept in cache-friendly reach
 

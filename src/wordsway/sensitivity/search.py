@@ -29,6 +29,7 @@ Exchange: TypeAlias = Callable[[Array, Array], Array]
 # Of the ascent, tuned on texts of 4 to 64 tokens of an encoder (minilm) and a decoder (SmolLM2): steps in shares of the
 # radius, from the first to the last of a round, and how much of a step is carried over to the next one.
 _FIRST_ROUND, _LATER_ROUNDS, _MOMENTUM = (0.4, 0.1), (0.2, 0.03), 0.3
+_ANNEAL_MOMENTUM = 0.7  # tuned on relu scores, 50 x 96: steps along kinks zigzag without it
 _ROUND = 8  # steps of the first round
 _SETTLED = 0.01  # an ascent whose second half gained less, relative to its value, has converged
 
@@ -39,8 +40,10 @@ class SearchBudget:
 
     Attributes
     ----------
-    power, screen : int
-        Power iterations, then quasi-Newton steps, for every start.
+    power : int
+        Power iterations for every start.
+    select, screen : int
+        How many starts go on (a third of them where that is more), and their quasi-Newton steps.
     keep, polish : int
         How many starts go on (a quarter of them where that is more), and their quasi-Newton steps.
     anneal : int
@@ -55,6 +58,7 @@ class SearchBudget:
     """
 
     power: int = 5
+    select: int = 12
     screen: int = 7
     keep: int = 3
     polish: int = 24
@@ -64,7 +68,7 @@ class SearchBudget:
     tolerance: float = 1e-5
 
     def __post_init__(self) -> None:
-        least = {"power": 0, "screen": 0, "keep": 1, "polish": 0, "anneal": 0, "ascent": 0, "history": 1}
+        least = {"power": 0, "select": 1, "screen": 0, "keep": 1, "polish": 0, "anneal": 0, "ascent": 0, "history": 1}
         for name, smallest in least.items():
             value = getattr(self, name)
             try:
@@ -142,7 +146,7 @@ def maximise(
         _, grad = best.climb(objective, point)
         point = _to_sphere(np.where(_length(grad) > 0, grad, point), reach)
     order = np.argsort(-best.look(objective, point), axis=0)  # B G
-    point = _pick(order, point)
+    point = _pick(order[: max(budget.select, len(order) // 3)], point)
     if nearby is not None:
         point = np.concatenate([point[: (len(point) + 1) // 2], nearby(point)])  # in place of the worse half
     point, converged = _polish(objective, best, point, reach, budget)
@@ -367,15 +371,17 @@ def _anneal(objective: Objective, best: _Best, point: Array, reach: Array, steps
     gained less than a thousandth.
     """
     before = best.value.copy()
+    step = np.zeros_like(point)
     for turn, length in enumerate((0.1 * np.geomspace(1, 0.01, steps)).tolist()):
         if turn == steps - steps // 4:
             before = best.value.copy()
         value, grad = best.climb(objective, point)
         if turn == steps // 8:
             first = value.argmax(0)[None]
-            point, grad = _pick(first, point), _pick(first, grad)
+            point, grad, step = (_pick(first, x) for x in (point, grad, step))
         free = _free(grad, point, reach)
-        point = _to_ball(point + length * _to_sphere(free, reach), reach)
+        step = _ANNEAL_MOMENTUM * step + (1 - _ANNEAL_MOMENTUM) * _to_sphere(free, reach)
+        point = _to_ball(point + length * _to_sphere(step, reach), reach)
     best.look(objective, point)
     return np.asarray(best.value <= before + 0.001 * np.abs(before))
 
