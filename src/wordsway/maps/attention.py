@@ -243,7 +243,8 @@ class Attention:
     def by_head(self, name: str, rows: Tensor) -> Tensor:
         """Projected rows split by head, turned, and repeated where heads share them: (..., n, w) -> (..., H, n, s)."""
         heads = self._heads_of(name)
-        split = rows.unflatten(-1, (heads, rows.shape[-1] // heads)).movedim(-2, -3)  # sizes given: there may be no row
+        sizes = heads, rows.shape[-1] // heads  # both given: -1 is ambiguous where there is no row
+        split = rows.reshape(*rows.shape[:-1], *sizes).movedim(-2, -3)
         if self.rotary is not None and name != "value":
             split = self.rotary.turn(split)
         shared = self.heads // self._heads_of(name)
