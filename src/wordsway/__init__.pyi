@@ -43,6 +43,7 @@ from .sensitivity import (
     VocabularySensitivity as VocabularySensitivity,
     response_sensitivity as response_sensitivity,
     sensitivity_profile as sensitivity_profile,
+    theorem51 as theorem51,
     vocabulary_sensitivity as vocabulary_sensitivity,
     word_sensitivity as word_sensitivity,
 )

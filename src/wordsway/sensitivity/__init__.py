@@ -1,4 +1,4 @@
-"""Word sensitivity: search over the ball, ceilings, profiles, vocabulary swaps."""
+"""Word sensitivity: search over the ball, ceilings, profiles, vocabulary swaps, the proof of Theorem 5.1."""
 
 from wordsway.sensitivity.measure import (
     response_profile,
@@ -9,17 +9,20 @@ from wordsway.sensitivity.measure import (
 )
 from wordsway.sensitivity.records import Profile, Sensitivity, VocabularySensitivity
 from wordsway.sensitivity.search import SearchBudget, SearchResult, maximise
+from wordsway.sensitivity.theorem51 import Theorem51, theorem51
 
 __all__ = [
     "Profile",
     "SearchBudget",
     "SearchResult",
     "Sensitivity",
+    "Theorem51",
     "VocabularySensitivity",
     "maximise",
     "response_profile",
     "response_sensitivity",
     "sensitivity_profile",
+    "theorem51",
     "vocabulary_sensitivity",
     "word_sensitivity",
 ]
