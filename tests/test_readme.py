@@ -53,4 +53,4 @@ def test_a_command_prints_what_follows_it(
 def _lasting(table: str) -> list[list[str]]:
     """The words of each line, without the seconds and megabytes of a trial, which differ from run to run."""
     lines = [line.split() for line in table.splitlines() if line.strip()]
-    return [[word for k, word in enumerate(line) if not (line[0].isdigit() and k in (6, 7))] for line in lines]
+    return [[word for k, word in enumerate(line) if not (line[0].isdigit() and k in (5, 6))] for line in lines]

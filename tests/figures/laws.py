@@ -39,7 +39,7 @@ def _sensitivity(point: Record, seed: int) -> Record:
     n, noise = float(point["n"]), 1.01 if seed % 2 else 0.99
     root = (1 + 1 / math.sqrt(n)) / math.sqrt(n) * float(point.get("depth", 1))
     value = noise * (2.0 if point["map"] == "raf" else root)
-    return {"sensitivity": value, "ceiling": 1.5 * value, "status": "converged"}
+    return {"sensitivity": value, "ceiling": 1.5 * value, "status": "locally converged"}
 
 
 def _generalization(point: Record, seed: int) -> Record:
@@ -142,7 +142,7 @@ def _mean_field(point: Record, seed: int) -> Record:
     lower = between(point["R"], 0.0)
     value = (1 + 0.1 * seed) * between(point["R"], 0.5)
     upper = between(point["R"], 1.0)
-    return {"value": value, "lower": lower, "two_point": 1.5 * lower, "upper": upper, "status": "converged"}
+    return {"value": value, "lower": lower, "two_point": 1.5 * lower, "upper": upper, "status": "locally converged"}
 
 
 LAWS: dict[str, Law] = {

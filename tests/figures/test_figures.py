@@ -154,7 +154,7 @@ def test_figures_that_read_the_trials_of_another_one(name: str, needed: str) -> 
 
 def test_a_row_of_word_sensitivity() -> None:
     parameters = {"d": 96, "data": "imdb", "depth": 2, "map": "drf", "n": 25}
-    trials = [(0, 1.0, 4.0, "converged"), (1, 2.0, 5.0, "step limit"), (2, 3.0, 6.0, "converged")]
+    trials = [(0, 1.0, 4.0, "locally converged"), (1, 2.0, 5.0, "step limit"), (2, 3.0, 6.0, "converged")]
     found = [
         TrialResult("one", dict(parameters), seed, {"sensitivity": value, "ceiling": ceiling, "status": status})
         for seed, value, ceiling, status in trials
@@ -179,7 +179,7 @@ def test_rows_are_in_the_order_of_the_grid() -> None:
 def test_a_row_of_mean_field_attention_has_geometric_means() -> None:
     parameters = {"d": 5, "points": 4, "masked": True, "R": 1.0}
     records = [
-        {"value": 2.0, "lower": 1.0, "two_point": 1.0, "upper": 60.0, "status": "converged"},
+        {"value": 2.0, "lower": 1.0, "two_point": 1.0, "upper": 60.0, "status": "locally converged"},
         {"value": 8.0, "lower": 2.0, "two_point": 6.4, "upper": 60.0, "status": "step limit"},
     ]
     trials = [TrialResult("meanfield", parameters, seed, record) for seed, record in enumerate(records)]

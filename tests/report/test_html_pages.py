@@ -82,7 +82,7 @@ def _text_page(word: str = "good", swaps: bool = True, layers: tuple[float, ...]
     """The page of a made-up study with one word in every place that shows text."""
     read = load("minilm").read("x")
     cost = ResourceUsage()
-    row = {"radius": 0.9, "status": "converged"}
+    row = {"radius": 0.9, "status": "locally converged"}
     stored = {"words": [{"sensitivity": 1.5, **row}, {"sensitivity": 0.3, **row}], "shortfall": None}
     words = (replace(read.scored[0], text=word), read.words[-1])
     profile = TextProfile.from_dict({**stored, "model": word, "on": word, "mode": word}, read, words)

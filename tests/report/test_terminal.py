@@ -18,7 +18,7 @@ ROW: dict[str, Any] = {
     "ceiling": 2.0,
     "seconds": 0.123,
     "peak_mb": 312.4,
-    "status": "converged",
+    "status": "locally converged",
     "ceiling_kind": "norms",
     "failure": 0.0,
 }
@@ -131,10 +131,10 @@ def test_columns_of_numbers_are_aligned_to_the_right() -> None:
 @pytest.mark.parametrize(
     ("width", "heading"),
     [
-        (75, "trial seed word sensitivity ceiling ratio seconds peak MB status"),
-        (74, "seed word sensitivity ceiling ratio seconds peak MB status"),
-        (60, "seed word sensitivity ceiling ratio seconds status"),
-        (50, "seed word sensitivity ceiling status"),
+        (83, "trial seed word sensitivity ceiling ratio seconds peak MB status"),
+        (82, "seed word sensitivity ceiling ratio seconds peak MB status"),
+        (68, "seed word sensitivity ceiling ratio seconds status"),
+        (58, "seed word sensitivity ceiling status"),
         (32, "seed word sensitivity ceiling"),
     ],
 )
@@ -149,14 +149,17 @@ def test_narrow_tables_of_trials_leave_out_what_matters_least(
 def test_long_seeds_count_and_a_ratio_needs_a_value(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", "88")
     print_trials("title", [ROW | {"seed": 2**63 - 1, "sensitivity": 0.0}])
     head, _, line = capsys.readouterr().out.splitlines()[2:5]
     assert "trial" not in head
     assert line.split()[:5] == [str(2**63 - 1), "3", "0", "2.000", "-"]
 
 
-@pytest.mark.parametrize(("status", "shown"), [("converged", "converged"), ("stopped", "step limit")])
+@pytest.mark.parametrize(
+    ("status", "shown"),
+    [("locally converged", "locally converged"), ("converged", "locally converged"), ("stopped", "step limit")],
+)
 def test_a_trial_converged_if_all_its_words_did(capsys: pytest.CaptureFixture[str], status: str, shown: str) -> None:
     print_trials("", [ROW, ROW | {"word": 4, "status": status}], every_word=True)
     assert f" {shown}" in capsys.readouterr().out

@@ -246,7 +246,7 @@ def test_the_value_lies_between_the_bounds_and_near_the_derivative(found: MeanFi
     assert found.lower is not None
     assert 0 < found.lower < found.two_point < found.value < found.upper
     assert found.derivative * 0.998 < found.value < found.derivative * 1.002
-    assert found.status == "converged"
+    assert found.status == "locally converged"
     assert found.upper == upper_bound(*head_matrices(layer(3, value=False)), 1.1, found.masked)
 
 

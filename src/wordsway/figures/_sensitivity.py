@@ -15,6 +15,7 @@ from wordsway.experiments.claims import exponent_near, points, statistics
 from wordsway.figures import _style as style
 from wordsway.maps.catalogue import MapOptions, map_named
 from wordsway.sensitivity import SearchBudget, response_sensitivity
+from wordsway.sensitivity.records import has_converged
 
 REVIEWS, GAUSSIAN = "imdb", "gaussian"
 _PAPER_DIMENSION = 768
@@ -75,7 +76,7 @@ def table(results: Sequence[TrialResult]) -> Table:
                 **values,
                 "scaled": values["mean"] / edge(point["n"]),
                 "ceiling": None if None in ceilings else fmean(ceilings),
-                "converged": sum(trial["status"] == "converged" for trial in trials),
+                "converged": sum(has_converged(trial["status"]) for trial in trials),
             }
         )
     return rows

@@ -13,6 +13,7 @@ from wordsway.experiments.claims import above, each, points
 from wordsway.figures import _style as style
 from wordsway.maps.attention import Attention
 from wordsway.seeds import generator, normal
+from wordsway.sensitivity.records import has_converged
 from wordsway.smoothness.mean_field_search import mean_field_lipschitz
 
 RADII = {"quick": (0.5, 1.4, 2.4), "paper": (0.5, 0.8, 1.1, 1.4, 1.7, 2.0, 2.2, 2.4)}
@@ -66,7 +67,7 @@ def table(results: Sequence[TrialResult]) -> Table:
                 "over_lower": min(row["value"] / row["lower"] for row in known),
                 "over_two_point": min(row["value"] / row["two_point"] for row in known),
                 "room": min(row["upper"] / row["value"] for row in known),
-                "converged": sum(row["status"] == "converged" for row in known),
+                "converged": sum(has_converged(row["status"]) for row in known),
             }
         )
     return rows

@@ -50,7 +50,7 @@ class Generalization(Record):
         The minimised loss at the end: an upper bound on the smallest one in the ball.
     delta : Tensor (d,)
     status : str
-        "converged", or why the search stopped.
+        "locally converged", or why the search stopped.
     interpolates : bool
         Whether theta* fits every training label.
     lambda_min : float
@@ -106,7 +106,7 @@ class PredictionGap(Record):
     lambda_min : float
         Of the kernel K_r of all N + 1 samples.
     status : str
-        "converged", or why the search stopped.
+        "locally converged", or why the search stopped.
     cost : ResourceUsage
     """
 

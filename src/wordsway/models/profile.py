@@ -17,6 +17,7 @@ from wordsway.models.words import Text, Word, WordLike
 from wordsway.records import Record, html_table
 from wordsway.seeds import generator, normal
 from wordsway.sensitivity import Profile, SearchBudget, Sensitivity, response_profile
+from wordsway.sensitivity.records import LOCALLY_CONVERGED, has_converged
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,7 +103,7 @@ class TextProfile(Record):
                 "tokens": len(word.tokens),
                 "sensitivity": float(self.values[place]),
                 "radius": float(self.profile.radii[place]),
-                "status": "converged" if bool(self.profile.converged[place]) else not_converged,
+                "status": LOCALLY_CONVERGED if bool(self.profile.converged[place]) else not_converged,
                 "gain": None if self.profile.gains is None else float(self.profile.gains[place]),
                 "leads": place in leaders,
                 "start": start,
@@ -134,7 +135,7 @@ class TextProfile(Record):
             values=torch.tensor([row["sensitivity"] for row in rows], dtype=torch.float64),
             ceilings=None,
             deltas=torch.empty(len(rows), 0),
-            converged=torch.tensor([row["status"] == "converged" for row in rows]),
+            converged=torch.tensor([has_converged(row["status"]) for row in rows]),
             radii=torch.tensor([row["radius"] for row in rows], dtype=torch.float64),
             value_kind=_WITNESS,
             ceiling_kind=None,

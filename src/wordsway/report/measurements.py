@@ -12,6 +12,7 @@ from rich.text import Text
 from wordsway.experiments.claims import curves, power_law
 from wordsway.records import number
 from wordsway.report.terminal import NOTE, Bar, Columns, Row, console, plus_minus, show, table
+from wordsway.sensitivity.records import LOCALLY_CONVERGED, has_converged
 
 # What a narrow table of trials leaves out: the seed still identifies a trial, and JSON has everything.
 _SPARE = ("trial", "peak MB", "ratio", "seconds", "status")
@@ -49,7 +50,7 @@ def _best(trial: int, words: Sequence[Row]) -> dict[str, Any]:
     ceilings = [row["ceiling"] for row in words]
     ceiling = None if None in ceilings else max(ceilings)
     ratio = ceiling / best["sensitivity"] if ceiling is not None and best["sensitivity"] > 0 else None
-    status = "converged" if all(row["status"] == "converged" for row in words) else "step limit"
+    status = LOCALLY_CONVERGED if all(has_converged(row["status"]) for row in words) else "step limit"
     return {**best, "trial": trial, "ceiling": ceiling, "ratio": ratio, "status": status}
 
 

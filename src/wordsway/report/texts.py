@@ -61,7 +61,7 @@ def print_profile(profile: TextProfile, options: Options, model: str) -> None:
         out.print(f"the last {profile.text.cut} tokens of the text were cut off", style="yellow")
     out.print()
     _print_words(out, profile)
-    stopped = sum(row["status"] != "converged" for row in profile.rows())
+    stopped = len(profile.words) - int(profile.profile.converged.sum())
     if stopped and options.mode == "search":
         count = f"{stopped} of {len(profile.words)}"
         out.print(f"{count} searches stopped at the step limit: more --steps may find more", style=NOTE)

@@ -15,6 +15,8 @@ from wordsway.records import Record
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+LOCALLY_CONVERGED = "locally converged"  # an ascent cannot exclude that a maximum elsewhere is larger
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sensitivity(Record):
@@ -33,7 +35,7 @@ class Sensitivity(Record):
     radius : float
         Radius of the ball that each word moves in.
     status : str
-        "converged", or why the search stopped.
+        "locally converged", or why the search stopped.
     value_kind, ceiling_kind : str
         What each number rests on.
     failure : float
@@ -235,4 +237,9 @@ class VocabularySensitivity(Record):
 
 def status(converged: bool) -> str:
     """Return the sentence for how a search ended."""
-    return "converged" if converged else "stopped at the step limit: still a lower bound, more steps may raise it"
+    return LOCALLY_CONVERGED if converged else "stopped at the step limit: still a lower bound, more steps may raise it"
+
+
+def has_converged(status: str) -> bool:
+    """Return whether a search ended because its ascent converged; older stores have "converged"."""
+    return status in (LOCALLY_CONVERGED, "converged")

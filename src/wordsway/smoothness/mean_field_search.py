@@ -22,6 +22,7 @@ from wordsway.maps.attention import Attention
 from wordsway.memory import ResourceUsage
 from wordsway.records import Record, bars
 from wordsway.seeds import generator, normal
+from wordsway.sensitivity.records import LOCALLY_CONVERGED
 from wordsway.smoothness.heads import (
     Direction,
     HeadSize,
@@ -43,7 +44,7 @@ _LIGHTEST = -18.0  # log of the least weight: smaller ones are lost in the trans
 _ASCENTS = 2  # random measures of each size from which an ascent starts
 _STEPS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)  # how far points move from mu to nu, in units of R
 _APART = 1e-6  # least distance of mu and nu: transport rounds masses to 1e-16, and squared distances like that
-_STATUS = {0: "converged", 9: "step limit"}  # of scipy's SLSQP
+_STATUS = {0: LOCALLY_CONVERGED, 9: "step limit"}  # of scipy's SLSQP
 
 
 def mean_field(layer: Callable[[Tensor], Tensor], mu: DiscreteMeasure) -> DiscreteMeasure:
@@ -127,7 +128,7 @@ class MeanFieldLipschitz(Record):
     radius : float
     masked : bool
     status : str
-        How the best ascent ended: "converged", "step limit", or "stalled" where the norm has a kink.
+        How the best ascent ended: "locally converged", "step limit", or "stalled" where the norm has a kink.
     cost : ResourceUsage
     """
 
