@@ -37,6 +37,11 @@ STATEMENTS = {  # by figure: what the paper, poster or slides state, and the mai
         "a response in O(n d); the moved word stays in the ball",
     ),
     "fig3-relu": ("with ReLU it is smaller and falls with n", "a basin of the ReLU landscape is searched on its own"),
+    "theorem51": (
+        "in contexts of n = c d / log^4 d words, one word captures a constant share of the rows",
+        "not a figure of the paper",
+    ),
+    "m-words": ("m words move rf by O((m / n)^(1/2))", "not a figure of the paper"),
     "fig1": ("one other word changes attention and answers", "smaller models: MiniLM and SmolLM2"),
     "fig3-layers": (
         "attracting attention moves all layers, noise far less",

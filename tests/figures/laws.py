@@ -42,6 +42,19 @@ def _sensitivity(point: Record, seed: int) -> Record:
     return {"sensitivity": value, "ceiling": 1.5 * value, "status": "locally converged"}
 
 
+def _words(point: Record, seed: int) -> Record:
+    root, noise = math.sqrt(point["m"] / point["n"]), 1.01 if seed % 2 else 0.99
+    value = noise * (2.0 + root if point["map"] == "raf" else root * (1 + root))
+    return {"sensitivity": value, "ceiling": 1.5 * value}
+
+
+def _proof(point: Record, seed: int) -> Record:
+    """Steps of a proof whose constants do not depend on d."""
+    captured = 8 / point["constant"]
+    proof = {"aligned": 0.9, "alignment": 1.0, "score": 0.1, "captured": captured, "proved": captured}
+    return {"proof": {**proof, "sensitivity": 2.0 + 0.1 * seed}, "search": {"sensitivity": 3.0}}
+
+
 def _generalization(point: Record, seed: int) -> Record:
     """A penalty lowers gamma, softmax attention is below the line, and a swapped loss is worse."""
     share = {"raf": 0.5, "rf": 0.9, "relu-raf": 1.5}[point["map"]]
@@ -147,6 +160,8 @@ def _mean_field(point: Record, seed: int) -> Record:
 
 LAWS: dict[str, Law] = {
     **dict.fromkeys(("fig2-rf", "fig2-drf", "fig3-raf", "fig3-relu"), _sensitivity),
+    "m-words": _words,
+    "theorem51": _proof,
     **dict.fromkeys(("fig4", "fig5"), _generalization),
     "appendix-e": _gap,
     "fig1": _first,

@@ -24,7 +24,7 @@ SENSITIVITY = {"fig2-rf": "rf", "fig2-drf": "drf", "fig3-raf": "raf", "fig3-relu
 def test_figures_are_sorted_by_name() -> None:
     assert NAMES[0] == "appendix-e"
     assert [name for name in NAMES if name in SENSITIVITY] == sorted(SENSITIVITY)
-    assert len(NAMES) == 21
+    assert len(NAMES) == 23
 
 
 @pytest.fixture
@@ -149,6 +149,22 @@ def test_figures_that_read_the_trials_of_another_one(name: str, needed: str) -> 
     assert len(own) == (len(figure(needed).planned(RunConfig())) if name == "fig3-relu" else 0)
 
 
+def test_contexts_are_as_long_as_the_assumption_of_theorem_51_with_a_constant() -> None:
+    points = list(figure("theorem51").grid(RunConfig("paper")))
+    for point in points:
+        n = point["constant"] * point["d"] / math.log(point["d"]) ** 4
+        assert abs(point["n"] - n) <= 0.5
+        assert point["n"] < point["d"]
+    assert _sizes([point for point in points if point["data"] == "gaussian"], "d") == {192, 384, 768, 1536, 3072}
+
+
+def test_a_single_word_and_the_same_shares_of_words_move_at_every_length() -> None:
+    points = list(figure("m-words").grid(RunConfig("paper")))
+    for n in (20, 40, 80):
+        counts = sorted(_sizes([point for point in points if point["n"] == n], "m"))
+        assert counts == sorted({1, n // 20, n // 10, n // 5, 2 * n // 5})
+
+
 # Tables
 
 
@@ -241,6 +257,11 @@ def test_one_trial_is_judged_as_far_as_it_goes(name: str) -> None:
     assert {verdict.holds for verdict in figure(name).claims([row])} == ({True} if name == "fig3-raf" else {None})
 
 
+def _proof(change: Callable[[Record, Record], Record]) -> Change:
+    """Change the steps of the proof in a trial."""
+    return lambda point, record: {"proof": {**record["proof"], **change(point, record["proof"])}}
+
+
 def _times(name: str, factor: Callable[[Record], float]) -> Change:
     return lambda point, record: {name: record[name] * factor(point)}
 
@@ -256,6 +277,10 @@ def _constant(point: Record, record: Record) -> Record:
 
 def _once_low(point: Record, record: Record) -> Record:
     return {"sensitivity": 0.99} if point["n"] == 50 and record["sensitivity"] > 2 else {}
+
+
+def _single_word_low(point: Record, record: Record) -> Record:
+    return {"sensitivity": 0.99} if (point["map"], point["m"], point["n"]) == ("raf", 1, 40) else {}
 
 
 def _at(share: float) -> Change:
@@ -311,6 +336,21 @@ def _widest(values: Record) -> Change:
             _times("sensitivity", lambda point: 9.0 if point["map"] == "relu-raf" else 1.0),
             ["below that of softmax"],
         ),
+        ("m-words", _times("sensitivity", lambda point: (point["m"] / point["n"]) ** 0.15), ["grows like (m/n)^(1/2)"]),
+        ("m-words", _times("sensitivity", lambda point: point["n"] ** 0.2), ["through m/n"]),
+        ("m-words", _times("sensitivity", lambda point: 4.0 if point["map"] == "rf" else 1.01), ["below that of raf"]),
+        (
+            "m-words",
+            lambda point, record: (
+                {"sensitivity": 0.99} if (point["map"], point["m"], point["n"]) == ("raf", 1, 40) else {}
+            ),
+            ["S > 1 for a single word"],
+        ),
+        ("theorem51", _proof(lambda point, proof: {"aligned": 0.49}), ["for half of the rows"]),
+        ("theorem51", _proof(lambda point, proof: {"score": 0.1 * 96 / point["d"]}), ["the added score"]),
+        ("theorem51", _proof(lambda point, proof: {"captured": 96 / point["d"]}), ["share of captured rows"]),
+        ("theorem51", _proof(lambda point, proof: {"sensitivity": 96 / point["d"]}), ["the change does not fall"]),
+        ("theorem51", lambda point, record: {"search": {"sensitivity": 2.09}}, ["a search finds at least"]),
         ("fig4", _searches(lambda point, one: {"constant": 6.1}), ["no error below"]),
         ("fig4", _searches(lambda point, one: {"error": one["bound"] + 0.1}), ["raf: most", "relu-raf: without"]),
         ("fig5", _searches(lambda point, one: {"gamma": 1.0}), ["leaves a smaller gamma"]),

@@ -10,7 +10,16 @@ import torch
 from experiments.made import record_of
 
 from figures.laws import Record, figure
-from wordsway import feature_robustness, gaussian_context, load, local_lipschitz, response_sensitivity
+from wordsway import (
+    RandomAttention,
+    feature_robustness,
+    gaussian_context,
+    load,
+    local_lipschitz,
+    response_sensitivity,
+    theorem51,
+    word_sensitivity,
+)
 from wordsway.cli import main
 from wordsway.data import image_samples
 from wordsway.experiments import TrialResult
@@ -57,9 +66,16 @@ def _between(record: Record) -> bool:
     return bool(record["lower"] < record["value"] < record["upper"])
 
 
+def _proved(record: Record) -> bool:
+    proof = record["proof"]
+    return bool(0 < proof["proved"] <= proof["sensitivity"] <= record["search"]["sensitivity"])
+
+
 @pytest.mark.parametrize(
     ("name", "parameters", "check"),
     [
+        ("theorem51", {"data": "gaussian", "constant": 20, "d": 96, "n": 4}, _proved),
+        ("theorem51", {"data": "imdb", "constant": 20, "d": 96, "n": 4}, _proved),
         ("fig5", {"map": "raf", **REVIEWS}, lambda record: len(record["searches"]) == 2 * 3 * 4),
         ("fig4", {"map": "rf", **REVIEWS}, lambda record: {s["penalty"] for s in record["searches"]} == {0.0}),
         ("appendix-e", {"map": "rf", **REVIEWS}, lambda record: 0 < record["gap"] <= record["ceiling"]),
@@ -83,6 +99,25 @@ def test_a_small_trial(name: str, parameters: Record, check: Callable[[Record], 
     record = record_of(figure(name), parameters)
     assert check(record), record
     figure(name).claims(figure(name).table([TrialResult(name, parameters, 0, record)]))
+
+
+@pytest.mark.parametrize("name", ["rf", "raf"])
+def test_words_that_move_together_are_the_first_ones(name: str) -> None:
+    point = {"map": name, "data": "gaussian", "d": 8, "n": 6, "m": 2}
+    record = record_of(figure("m-words"), point, 3)
+    phi = map_named(name).build(6, 8, None, 3)
+    alone = word_sensitivity(phi, gaussian_context(6, 8, 3), [0, 1], together=True, seed=3)
+    assert (record["word"], record["sensitivity"], record["ceiling"]) == ([0, 1], alone.value, alone.ceiling)
+    assert record["sensitivity"] > word_sensitivity(phi, gaussian_context(6, 8, 3), 0, seed=3).value
+
+
+def test_the_steps_of_the_proof_are_those_of_the_library() -> None:
+    record = record_of(figure("theorem51"), {"data": "gaussian", "constant": 40, "d": 64, "n": 9}, 2)
+    phi, X = RandomAttention(64, seed=2), gaussian_context(9, 64, 2)
+    alone = theorem51(phi, X, seed=2)
+    for name in ("aligned", "alignment", "score", "captured", "proved", "sensitivity"):
+        assert record["proof"][name] == alone.to_dict()[name]
+    assert record["search"]["sensitivity"] == word_sensitivity(phi, X, seed=2).value
 
 
 def test_trials_of_the_offline_encoder() -> None:

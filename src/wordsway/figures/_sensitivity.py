@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wordsway import models
 from wordsway.contexts import gaussian_context
@@ -16,6 +16,9 @@ from wordsway.figures import _style as style
 from wordsway.maps.catalogue import MapOptions, map_named
 from wordsway.sensitivity import SearchBudget, response_sensitivity
 from wordsway.sensitivity.records import has_converged
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 REVIEWS, GAUSSIAN = "imdb", "gaussian"
 _PAPER_DIMENSION = 768
@@ -27,15 +30,18 @@ def trial(parameters: Parameters, seed: int) -> TrialRecord:
 
     Only for relu scores the search takes more steps than there.
     """
-    n, d = parameters["n"], parameters["d"]
-    if parameters["data"] == GAUSSIAN:
-        context = gaussian_context(n, d, seed)
-    else:
-        context = models.review_contexts(1, n, d, seed, model=parameters.get("model"))[0][0]
     named = map_named(parameters["map"])
-    response = named.respond(context, 0, MapOptions(depth=parameters.get("depth")), seed)
+    response = named.respond(context(parameters, seed), 0, MapOptions(depth=parameters.get("depth")), seed)
     budget = _LONGER if named.name == "relu-raf" else None
     return response_sensitivity(response, 0, ceiling="quick", seed=seed, budget=budget)
+
+
+def context(parameters: Parameters, seed: int) -> Tensor:
+    """Return the context of a trial, (n, d): Gaussian, or the first words of a review."""
+    n, d = parameters["n"], parameters["d"]
+    if parameters["data"] == GAUSSIAN:
+        return gaussian_context(n, d, seed)
+    return models.review_contexts(1, n, d, seed, model=parameters.get("model"))[0][0]
 
 
 def sizes(config: RunConfig) -> list[tuple[dict[str, Any], tuple[int, int, int]]]:
@@ -66,12 +72,11 @@ def table(results: Sequence[TrialResult]) -> Table:
     """Return one row per point of the grid: mean, deviation and extremes of S, and the mean ceiling."""
     rows: Table = []
     for point, trials in points(results, "map", "data", "model", "d", "depth", "n"):
-        model, ceilings = point.pop("model"), [trial["ceiling"] for trial in trials]
+        panel, ceilings = data_name(point["data"], point.pop("model")), [trial["ceiling"] for trial in trials]
         values = statistics([trial["sensitivity"] for trial in trials], "mean", "deviation", "least", "most")
-        reviews = "reviews" if model is None else f"reviews, {model}"
         rows.append(
             {
-                "panel": "Gaussian contexts" if point["data"] == GAUSSIAN else reviews,
+                "panel": panel,
                 **point,
                 **values,
                 "scaled": values["mean"] / edge(point["n"]),
@@ -80,6 +85,13 @@ def table(results: Sequence[TrialResult]) -> Table:
             }
         )
     return rows
+
+
+def data_name(data: str, model: str | None) -> str:
+    """Return the name of the data of a trial, as the title of a panel."""
+    if data == GAUSSIAN:
+        return "Gaussian contexts"
+    return "reviews" if model is None else f"reviews, {model}"
 
 
 def edge(n: float) -> float:

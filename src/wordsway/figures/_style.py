@@ -215,7 +215,7 @@ def finish(axes: Axes, x: str, y: str, places: Sequence[float], logarithmic: boo
     else:
         axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(FixedLocator(list(places)))
-    legible = _legible(places, logarithmic)
+    legible = _legible(places, axes.get_xscale() == "log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value in legible else ""))
     axes.xaxis.set_minor_locator(NullLocator())
     bottom, top = axes.get_ylim()  # space for the legend above the curves
