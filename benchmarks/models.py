@@ -14,6 +14,7 @@ from benchmarks.child import Child, job
 from benchmarks.metering import measure
 from benchmarks.report import Outcome, Row, Target, agree, costs, faster, number, span, under, within
 from wordsway.memory import human
+from wordsway.models.ball import ball_profile
 from wordsway.models.words import Text, Word
 
 LOOP = "Profile of a text: all words in batches, against one search per word"
@@ -53,7 +54,7 @@ def text_profile(n: int, threads: int, runs: int, **options: Any) -> dict[str, A
     torch.set_num_threads(threads)
     model = ws.load(MODEL)
     text = _text(model, n)
-    (profile, *_), usage = measure(lambda _: model.profile(text, **options), runs, warm=False)
+    (profile, *_), usage = measure(lambda _: ball_profile(model, text, **options), runs, warm=False)
     return {**usage, "tokens": len(profile.text.ids), "values": profile.values.tolist()}
 
 
@@ -65,7 +66,7 @@ def text_loop(n: int, threads: int) -> dict[str, Any]:
     text = _text(model, n)
     words = range(len(model.read(text).scored))
     (values,), usage = measure(
-        lambda _: [float(model.profile(text, [word], steps=ALONE).values[0]) for word in words], warm=False
+        lambda _: [float(ball_profile(model, text, [word], steps=ALONE).values[0]) for word in words], warm=False
     )
     return {**usage, "values": values}
 
@@ -76,7 +77,7 @@ def text_memory(n: int, words: int, steps: int, threads: int) -> dict[str, Any]:
     torch.set_num_threads(threads)
     model = ws.load(MODEL)
     text = _text(model, n)
-    (profile,), usage = measure(lambda _: model.profile(text, range(words), steps=steps), warm=False)
+    (profile,), usage = measure(lambda _: ball_profile(model, text, range(words), steps=steps), warm=False)
     return {**usage, "tokens": len(profile.text.ids), "words": len(profile.words), "value": profile.best.value}
 
 

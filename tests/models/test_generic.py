@@ -12,6 +12,7 @@ import wordsway as ws
 from models import plain, tiny
 from models import small_transformers as small
 from wordsway.errors import InputError
+from wordsway.models.ball import ball_profile
 from wordsway.models.families import is_causal, positions_of
 
 LAYERS = 3
@@ -74,7 +75,7 @@ def test_a_small_vocabulary_shows_as_much(vocabulary: int) -> None:
 def test_texts_as_long_as_the_positions_are_read(tmp_path: Path) -> None:
     network = _make("data2vec", vocab_size=200)
     model = ws.load(network, tokenizer=tiny.write_tokenizer(tmp_path, tiny.PIECES))
-    assert len(model.profile("a " * 36, [0], mode="fast", steps=1).words) == 1
+    assert len(ball_profile(model, "a " * 36, [0], mode="fast", steps=1).words) == 1
     with pytest.raises(InputError, match="at most 38 tokens"):
         model.read("a " * 37)
 

@@ -12,6 +12,7 @@ import wordsway as ws
 from models import small_transformers as small
 from wordsway import InputError
 from wordsway.models import Model
+from wordsway.models.ball import ball_profile
 from wordsway.models.layers import _Stack, attracting_direction, one_head
 from wordsway.models.length import LengthCurve, length_curve, map_curves
 from wordsway.models.words import Text, Word
@@ -174,13 +175,13 @@ def test_an_encoder_has_no_answers(minilm: Model) -> None:
 
 def test_a_review_grows_around_the_sentence(minilm: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[tuple[Text, Word]] = []
-    real = Model.profile
+    real = ball_profile
 
     def note(model: Model, text: Text, words: list[Word], **options: Any) -> Any:
         measured.append((text, words[0]))
         return real(model, text, words, **options)
 
-    monkeypatch.setattr(Model, "profile", note)
+    monkeypatch.setattr("wordsway.models.length.ball_profile", note)
     found = length_curve(minilm, [16, 6], texts=2, steps=2, seed=3)
     assert found.lengths == (6, 16)
     assert [len(text.ids) for text, _ in measured] == [6, 6, 16, 16]
@@ -277,7 +278,7 @@ def test_a_layer_profile_tries_each_witness_at_all_layers() -> None:
         response = phi.along([profile.word.tokens])
         tried, _ = response.change(profile.deltas.reshape(-1, 1, phi.embedded.shape[1]), gradient=False)
         assert float(profile.values[layer]) == pytest.approx(float(tried.max()), rel=1e-5)
-        alone = model.profile("I love her smile", ["love"], on=layer, steps=2)
+        alone = ball_profile(model, "I love her smile", ["love"], on=layer, steps=2)
         assert float(profile.values[layer]) >= float(alone.values[0]) * (1 - 1e-5)
     assert [row["layer"] for row in profile.rows()] == list(range(model.layers + 1))
     assert profile.to_dict()["word"] == "love"

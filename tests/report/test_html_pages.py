@@ -18,7 +18,7 @@ from wordsway.memory import ResourceUsage
 from wordsway.models import load
 from wordsway.models.heat import Piece, heat_strip, pieces
 from wordsway.models.layers import LayerProfile
-from wordsway.models.profile import TextProfile
+from wordsway.models.profile import TextProfile, WordEffect
 from wordsway.models.swaps import Swap, Swaps
 from wordsway.report.pages import figures_page, picture, text_page
 
@@ -82,10 +82,12 @@ def _text_page(word: str = "good", swaps: bool = True, layers: tuple[float, ...]
     """The page of a made-up study with one word in every place that shows text."""
     read = load("minilm").read("x")
     cost = ResourceUsage()
-    row = {"radius": 0.9, "status": "locally converged"}
-    stored = {"words": [{"sensitivity": 1.5, **row}, {"sensitivity": 0.3, **row}], "shortfall": None}
     words = (replace(read.scored[0], text=word), read.words[-1])
-    profile = TextProfile.from_dict({**stored, "model": word, "on": word, "mode": word}, read, words)
+    effects = (
+        WordEffect(words[0], -0.5, 0.7, 0.1, 0.6, 6, -0.9, word, True, True),
+        WordEffect(words[1], None, None, None, None, 0, None, None, False, False),
+    )
+    profile = TextProfile(word, read, word, True, word, 0.8, effects, 20, cost)
     swap = Swap(0, word, 0.7, None, word)
     found = Swaps(word, read, words[0], word, (swap,), 9, 9, None, cost)
     by_layer = LayerProfile(word, read, words[0], 0.9, torch.tensor(layers), torch.zeros(1)) if layers else None
@@ -205,10 +207,10 @@ def test_pictures_without_a_size_have_none(svg: str) -> None:
 
 def test_the_page_of_a_text_has_its_numbers() -> None:
     content = html.unescape(_text_page())
-    for number in ("1.500", "0.9000", "0.3000", "0.7000", "0.2500", "1.000"):
+    for number in ("-0.500", "0.700", "0.10", "-0.900", "0.2500", "1.000"):
         assert number in content
     assert re.findall(r'<rect [^>]*width="([0-9.]+)%"', content) == ["15.00", "60.00", "0.00"]
-    assert re.findall(r'class="bar" style="width: ([0-9.]+)%', content) == ["100.00", "20.00"]
+    assert re.findall(r'class="bar" style="width: ([0-9.]+)%', content) == ["100.00", "0.00"]
 
 
 def test_parts_of_a_text_that_were_not_measured_are_left_out() -> None:
@@ -238,13 +240,15 @@ def test_a_strip_is_the_text_with_its_blanks_and_shares_of_the_largest_value() -
 
 
 def test_a_profile_shows_itself_in_a_notebook_and_on_a_page() -> None:
-    found = load("minilm").profile("<b> good", steps=2)
-    shown = found._repr_html_()
+    profile = load("minilm").profile("<b> good", ball=True, steps=2)
+    shown = profile._repr_html_()
     assert "".join(Document(shown).texts).startswith("[CLS] <b> good [SEP]")
     assert shown.count("title=") == 4
-    assert "cannot be told apart" in text_page(TextStudy(found, (), None), Options())
-    alone = load("minilm").profile("<b> good", ["good"], steps=2)
-    assert "minilm is most sensitive to" in text_page(TextStudy(alone, (), None), Options())
+    page = text_page(TextStudy(profile, (), None), Options(ball=True))
+    assert "sensitivity" in page
+    assert "minilm depends most on" in page
+    assert profile.ball is not None
+    assert "".join(Document(profile.ball._repr_html_()).texts).startswith("[CLS] <b> good [SEP]")
 
 
 # In a browser

@@ -1,4 +1,4 @@
-"""The command `text`: to which word of a text a model is most sensitive, and how much."""
+"""The command `text`: on which word of a text a prediction depends, and how much."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wordsway.cli.options import Chat, Cut, EmbeddingRadius, Json, Model, On, Seed, position_or_word
+from wordsway.cli.options import Chat, Cut, EmbeddingRadius, Json, Model, Seed, position_or_word
 from wordsway.cli.running import print_json
 
 if TYPE_CHECKING:
@@ -20,9 +20,27 @@ Words = Annotated[
     list[str] | None,
     typer.Option("--word", metavar="WORD", help="a word, or its position from 0; may be repeated; default: all words"),
 ]
-Mode = Annotated[str, typer.Option(metavar="search|fast", help="search the ball, or take one step: faster, finds less")]
-Steps = Annotated[int, typer.Option(metavar="N", help="forward and backward passes of the search, per word")]
-Special = Annotated[bool, typer.Option("--special", help="measure special tokens too, such as [CLS]")]
+On = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="class|next|pooled|last|LAYER",
+        help="output whose change is measured: class, distribution of the next token, mean of the last hidden state, "
+        "that of all tokens, or hidden state of a layer; default: the first of these that the model has",
+    ),
+]
+Label = Annotated[
+    str | None, typer.Option(metavar="CLASS", help="follow the probability of this class; default: the predicted one")
+]
+Budget = Annotated[int | None, typer.Option(metavar="N", help="passes of the model; default: 16 per word")]
+Ball = Annotated[
+    bool, typer.Option("--ball", help="measure also how far the model moves when the embedding moves in a ball")
+]
+Mode = Annotated[
+    str, typer.Option(metavar="search|fast", help="with --ball: search it, or take one step: faster, finds less")
+]
+Steps = Annotated[int, typer.Option(metavar="N", help="with --ball: forward and backward passes per word")]
+Special = Annotated[bool, typer.Option("--special", help="with --ball: special tokens too, such as [CLS]")]
 Html = Annotated[
     str | None,
     typer.Option(
@@ -41,11 +59,17 @@ Out = Annotated[
 ]
 
 
+_NEEDS_BALL = "--radius, --mode, --steps and --special need --ball: they are about the ball of an embedding"
+
+
 def text(
     text: Text = None,
     model: Model = "minilm",
     words: Words = None,
-    on: On = "last",
+    on: On = None,
+    label: Label = None,
+    budget: Budget = None,
+    ball: Ball = False,
     mode: Mode = "search",
     radius: EmbeddingRadius = None,
     steps: Steps = 16,
@@ -60,7 +84,7 @@ def text(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how far each word of a text can move a model, when its embedding moves in a ball.
+    """Measure what other words do in the place of each word of a text: which one does the prediction depend on?
 
     Texts of a file are stored as they are measured: after an interrupt, the same command continues.
     """
@@ -69,6 +93,7 @@ def text(
         (file is not None and html is not None, "--html and --input exclude each other: a page is about one text"),
         (file is None and (column or out) is not None, "--column and --out need --input: one text is not stored"),
         (layers and html is None, "--layers needs --html: the page draws them"),
+        (not ball and (radius is not None or mode != "search" or steps != 16 or special), _NEEDS_BALL),
         (words and special, "--word and --special exclude each other: special tokens have no position"),
     ):
         if wrong:
@@ -81,7 +106,7 @@ def text(
     lines = None if file is None else read_texts(file, column or "text")
     page = None if html is None else check_file(html, "--html")
     chosen = None if words is None else tuple(dict.fromkeys(map(position_or_word, words)))
-    options = Options(chosen, on, radius, mode, steps, special, cut, chat, seed)
+    options = Options(chosen, on, label, budget, ball, radius, mode, steps, special, cut, chat, seed)
     loaded = load(model)
     options = options.checked(loaded)
     if lines is not None:
@@ -145,5 +170,7 @@ def _many(model: Any, options: Options, lines: list[Line], file: str, out: str, 
 
 def _print_json(profile: Any, number: int | None = None) -> None:
     head = {} if number is None else {"line": number}
-    tail = {} if profile.shortfall is None else {"shortfall": profile.shortfall}
+    short = None if profile.ball is None else profile.ball.shortfall
+    tail = {"decision": profile.decision, "before": profile.before, "passes": profile.passes}
+    tail |= {} if short is None else {"shortfall": short}
     print_json({**head, **row, **tail} for row in profile.rows())

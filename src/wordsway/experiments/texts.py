@@ -17,15 +17,16 @@ from wordsway.checks import check_choice, check_size
 from wordsway.errors import InputError, NumericalError
 from wordsway.experiments.experiment import Trial, canonical, canonical_record
 from wordsway.experiments.store import DONE, Row, Store, versions
+from wordsway.models.ball import MODES, SEARCH, STEPS
 from wordsway.models.layers import LayerProfile
 from wordsway.models.model import Model
-from wordsway.models.outputs import output_named
-from wordsway.models.profile import MODES, SEARCH, STEPS, TextProfile
+from wordsway.models.outputs import default_output, output_named
+from wordsway.models.profile import TextProfile
 from wordsway.models.swaps import Swaps
 from wordsway.records import Record
 from wordsway.seeds import check_seed
 
-EXPERIMENT, VERSION = "text-profile", 3
+EXPERIMENT, VERSION = "text-profile", 4
 _SAMPLES = 256  # entries of each weight that distinguish two models
 WORDS, TOP, CHECKS = 3, 3, 120  # of a study: words that get replacements, replacements of each, candidates tried
 LAYER_STEPS = 12  # of the search at each layer
@@ -36,7 +37,10 @@ class Options:
     """How texts are measured; see `Model.profile`. What does not depend on the model is checked here."""
 
     words: tuple[int | str, ...] | None = None
-    on: str = "last"
+    on: str | None = None
+    label: str | None = None
+    budget: int | None = None
+    ball: bool = False
     radius: float | None = None
     mode: str = SEARCH
     steps: int = STEPS
@@ -51,12 +55,15 @@ class Options:
             default = "leave it out for the norm of each word's embedding"
             raise InputError(f"radius must be a number > 0, got {self.radius:g}: {default}")
         check_size(self.steps, "steps")
+        if self.budget is not None:
+            check_size(self.budget, "budget")
         check_seed(self.seed)
 
     def checked(self, model: Model) -> Options:
         """Return the options with the full name of the output, if the model has it and, with `chat`, a template."""
         model.read("a", chat=self.chat)
-        return replace(self, on=output_named(model, self.on).name)
+        on = default_output(model.network) if self.on is None else self.on
+        return replace(self, on=output_named(model, on, self.label).name)
 
     def measure(self, model: Model, text: str, progress: bool = False) -> TextProfile:
         """Measure one text."""
@@ -71,7 +78,7 @@ class TextStudy(Record):
     ----------
     profile : TextProfile
     swaps : tuple of Swaps
-        Of the words that move the model most; without those for which no word of the vocabulary fits.
+        Of the words with the largest typical effects; without those for which no word of the vocabulary fits.
     layers : LayerProfile or None
         How far the top word moves the hidden state of each layer, where that was measured.
     """
@@ -91,14 +98,13 @@ class TextStudy(Record):
 
 
 def study_text(model: Model, text: str, options: Options, *, layers: bool = False, progress: bool = False) -> TextStudy:
-    """Measure the words of a text, and of those that move the model most also replacements and layers."""
+    """Measure the words of a text, and of those with the largest typical effects also replacements and layers."""
     profile = options.measure(model, text, progress)
-    order = profile.values.argsort(descending=True).tolist()
-    ranked = [word for place in order if not (word := profile.words[place]).special]
+    ranked = [one.word for one in sorted(profile.words, key=lambda one: -(one.typical or 0.0)) if not one.word.special]
     swaps = []
     for word in ranked[:WORDS]:
         with suppress(InputError):  # where no word of the vocabulary fits
-            swaps.append(model.swaps(profile.text, word, top=TOP, checks=CHECKS, on=options.on, seed=options.seed))
+            swaps.append(model.swaps(profile.text, word, top=TOP, checks=CHECKS, on=profile.on, seed=options.seed))
     by_layer = None
     if layers and ranked:
         by_layer = model.layer_profile(

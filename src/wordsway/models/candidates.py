@@ -19,6 +19,7 @@ from wordsway.errors import InputError, nearest
 from wordsway.models.outputs import wide
 from wordsway.models.tokenizer import Tokenizer
 from wordsway.models.words import Text, Word
+from wordsway.seeds import generator
 
 if TYPE_CHECKING:
     from wordsway.models.model import Model
@@ -111,7 +112,7 @@ class _Words:
 
     def written(self, places: NDArray[np.intp], word: str) -> list[str]:
         """These words, written as `word` is: a vocabulary without capitals has all of them in lower case."""
-        write = str if self.cased else {"upper": str.upper, "title": _title}.get(_case(word), str)
+        write = str if self.cased else _CASES[_case(word)]
         return [write(self.surfaces[place]) for place in places]
 
     @staticmethod
@@ -151,6 +152,42 @@ def _near(model: Model, text: Text, count: int) -> Callable[[Word], list[str]]:
     return nearest_words
 
 
+@dataclass(frozen=True)
+class RandomWords:
+    """Words of the vocabulary in a random order, in lower case: the same for every word of a text.
+
+    They are written in the case of the word that they replace, which they are not.
+    """
+
+    words: tuple[str, ...]
+
+    def written(self, word: str, start: int, stop: int) -> list[str]:
+        """The words from `start` to `stop` of the order, in the place of a word; beyond the last one, none."""
+        own = word.lower()
+        others = [one for one in self.words[: stop + 1] if one != own]
+        return [_CASES[_case(word)](one) for one in others[start:stop]]
+
+    def written_one(self, word: str, place: int) -> str:
+        """One word in the place of another."""
+        return _CASES[_case(word)](self.words[place])
+
+
+@lru_cache(maxsize=4)
+def _random_words(tokenizer: Tokenizer, seed: int) -> RandomWords:
+    words = sorted(one for one in _vocabulary(tokenizer).surfaces if len(one) > 1 and one == one.lower())
+    ascii_words = [one for one in words if one.isascii()] or words
+    order = generator(seed, "random words").permutation(len(ascii_words))
+    return RandomWords(tuple(ascii_words[place] for place in order))
+
+
+def random_words(model: Model, seed: int) -> RandomWords:
+    """Return the words of letters in a model's vocabulary, in ASCII where there are some, in an order that is drawn."""
+    pool = _random_words(model.texts, seed)
+    if not pool.words:
+        raise InputError(f"the vocabulary of {model.name} must have words of letters, got none: choose another model")
+    return pool
+
+
 def embeddings_of(model: Model, replacements: Sequence[str]) -> Tensor:
     """The mean embedding of the tokens of each replacement inside a text, (C, e); zero where there are none."""
     encodings = model.texts.backend.encode_batch_fast([f" {one}" for one in replacements], add_special_tokens=False)
@@ -185,6 +222,9 @@ def _group(groups: Sequence[Sequence[str]], word: Word) -> list[str]:
 
 def _title(word: str) -> str:
     return word[:1].upper() + word[1:]
+
+
+_CASES: Mapping[str, Callable[[str], str]] = {"lower": str, "title": _title, "upper": str.upper, "mixed": str}
 
 
 def _case(word: str) -> str:

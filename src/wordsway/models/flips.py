@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
 from wordsway.checks import check_size
 from wordsway.errors import InputError
 from wordsway.memory import ResourceUsage
-from wordsway.models.candidates import candidates_named, embeddings_of
-from wordsway.models.outputs import default_output, output_named
+from wordsway.models.candidates import candidates_named
+from wordsway.models.outputs import decision_name, default_output, output_named
 from wordsway.models.rewrites import Rewrite, Rewriter
 from wordsway.models.words import Text, Word
 from wordsway.records import Record
@@ -219,7 +218,7 @@ def flips(
         FLIPS if flipped else SAFE if len(tried) == len(rewrites) else NOT_FOUND,
         rewrites[nearest].word if flipped else None,
         rewrites[nearest].replacement if flipped else None,
-        tuple(_class_name(model, output, one) for one in ((before, reading) if flipped else (before,))),
+        tuple(decision_name(model, output, one) for one in ((before, reading) if flipped else (before,))),
         float(output.features(before)[place]),
         float(output.features(reading)[place]),
         (rewrites[nearest].word, rewrites[nearest].replacement),
@@ -237,18 +236,13 @@ def _promising(rewriter: Rewriter, rewrites: Sequence[Rewrite]) -> list[int]:
     The gradient compares candidates of one word well and words badly, so that the two orders alternate: all candidates
     by their promise, and the best of every word, then the second of every word, and so on.
     """
-    gradient = rewriter.margin_gradient()
+    words = list({one.word.tokens: one.word for one in rewrites}.values())
     replacements = list(dict.fromkeys(one.replacement for one in rewrites))
-    table = embeddings_of(rewriter.model, replacements)
-    place_of = {one: place for place, one in enumerate(replacements)}
-    embedded = rewriter.phi.embedded
-    words = list({one.word.tokens: None for one in rewrites})
-    steep = torch.stack([gradient[list(tokens)].sum(0) for tokens in words])  # W e
-    own = torch.stack([(gradient[list(tokens)] * embedded[list(tokens)]).sum() for tokens in words])
-    promises = (own[:, None] - steep @ table.mT).cpu().numpy()  # W C, how far the margin falls
-    word_of = {tokens: place for place, tokens in enumerate(words)}
-    rows = np.array([word_of[one.word.tokens] for one in rewrites])
-    promise = promises[rows, [place_of[one.replacement] for one in rewrites]]
+    rises = rewriter.promises(words, replacements, rewriter.gradient(rewriter.output.margin))  # W C
+    row_of = {word.tokens: row for row, word in enumerate(words)}
+    column_of = {one: column for column, one in enumerate(replacements)}
+    rows = np.array([row_of[one.word.tokens] for one in rewrites])
+    promise = -rises[rows, [column_of[one.replacement] for one in rewrites]]  # how far the margin falls
     by_promise = np.argsort(-promise, kind="stable")
     rank = np.empty(len(rewrites), int)  # among the candidates of the same word
     for row in range(len(words)):
@@ -266,13 +260,3 @@ def _by_word(
     counts = Counter(rewrites[place].word.tokens for place in tried)
     flipped = Counter(rewrites[place].word.tokens for place in tried if margins[place] < 0)
     return tuple(WordFlips(word, total[word.tokens], counts[word.tokens], flipped[word.tokens]) for word in chosen)
-
-
-def _class_name(model: Model, output: Any, reading: Any) -> str:
-    """The decision as text: the name of the class, of the labels, or the token."""
-    decision = output.decision(reading)
-    if isinstance(decision, tuple):
-        return ", ".join(output.classes[place] for place in decision) or "none"
-    if output.classes:
-        return str(output.classes[decision])
-    return str(model.texts.backend.decode([decision]))

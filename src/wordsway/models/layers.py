@@ -14,8 +14,8 @@ from tqdm import tqdm
 from wordsway.checks import check_index, check_positive, check_size
 from wordsway.maps import Attention
 from wordsway.maps.attention import NAMES
+from wordsway.models.ball import STEPS, word_radii
 from wordsway.models.families import family_of, skeleton
-from wordsway.models.profile import STEPS, word_radii
 from wordsway.models.response import TextFeatures
 from wordsway.models.words import Text, Word, WordLike
 from wordsway.records import Record

@@ -14,7 +14,7 @@ from wordsway.checks import check_several, check_size
 from wordsway.contexts import gaussian_context
 from wordsway.errors import InputError
 from wordsway.maps.catalogue import MapOptions, map_named
-from wordsway.models.profile import STEPS
+from wordsway.models.ball import STEPS, ball_profile
 from wordsway.models.words import Text, Word, WordLike
 from wordsway.records import Record
 from wordsway.sensitivity import response_sensitivity
@@ -123,7 +123,7 @@ def length_curve(
         row = []
         for number, tokens in enumerate(around):
             text, moved = _grown(read, chosen, tokens[opening:], n)
-            measured = model.profile(text, [moved], on=on, radius=radius, steps=steps, seed=seed + number)
+            measured = ball_profile(model, text, [moved], on=on, radius=radius, steps=steps, seed=seed + number)
             row.append(float(measured.values[0]))
         values.append(tuple(row))
     return LengthCurve(model.name, sizes, tuple(values))

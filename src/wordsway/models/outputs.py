@@ -95,6 +95,17 @@ class Output:
         """The number whose signed change is reported: a probability, or a number itself; (B,)."""
         return self.features(now)[..., self.focus(before)] if self.decides else now[..., 0]
 
+    @property
+    def signed(self) -> bool:
+        """Whether an effect has a sign: the probability of one class or label, or a number, rises or falls."""
+        return self.kind in (LABELS, NUMBER) or (self.kind == DISTRIBUTION and bool(self.classes))
+
+    def effect(self, before: Tensor, now: Tensor) -> Tensor:
+        """The signed change of the score where there is one, otherwise the change; (B,)."""
+        if self.signed:
+            return self.score(before, now) - self.score(before, before)
+        return self.change(before, now)
+
     def margin(self, before: Tensor, now: Tensor) -> Tensor:
         """How far the decision of the text is from another one, (B,), in logits; below 0 it has flipped.
 
@@ -159,6 +170,14 @@ def predicts_next(network: Any) -> bool:
 
 def has_classes(network: Any) -> bool:
     return type(network).__name__.endswith("ForSequenceClassification")
+
+
+def decision_name(model: Model, output: Output, reading: Tensor) -> str:
+    """The decision as text: the name of the class, of the labels, or the token."""
+    decision = output.decision(reading)
+    if isinstance(decision, tuple):
+        return ", ".join(output.classes[place] for place in decision) or "none"
+    return output.classes[decision] if output.classes else str(model.texts.backend.decode([decision]))
 
 
 def _class_output(network: Any, name: str, label: str | int | None) -> Output:

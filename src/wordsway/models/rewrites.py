@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, takewhile
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from wordsway.errors import NumericalError
-from wordsway.models.outputs import Output, wide
+from wordsway.models.candidates import embeddings_of
+from wordsway.models.outputs import ROWS, Output, wide
 from wordsway.models.response import CleanPass, TextFeatures
 from wordsway.models.words import Text, Word
 
@@ -71,8 +74,38 @@ class Rewriter:
         ]
 
     def readings(self, texts: Sequence[Ids]) -> Tensor:
-        """What the output reads for token ids, (T, ...), in batches of texts of one length, so that none is padded."""
+        """What the output reads for token ids, (T, ...); not for rows, whose number differs between texts."""
         readings = self.before.new_empty(len(texts), *self.before.shape)
+        for places, values in self._passes(texts):
+            readings[places] = values
+        return readings
+
+    def effects(self, rewrites: Sequence[Rewrite]) -> tuple[Tensor, Tensor | None]:
+        """The effect of each rewrite (T,), and its margin (T,) where the output decides.
+
+        Rows are compared one by one; those of the replaced word and of its replacement count as one, their mean.
+        """
+        texts = self.tokens(rewrites)
+        if self.output.kind != ROWS:
+            readings = self.readings(texts)
+            margins = self.output.margin(self.before, readings) if self.output.decides else None
+            return self.output.effect(self.before, readings), margins
+        effects = self.before.new_empty(len(texts))
+        for places, rows in self._passes(texts):
+            for place, now in zip(places, rows, strict=True):
+                word, deleted = rewrites[place].word, not rewrites[place].replacement
+                before, after = (self._merged(one, word, deleted) for one in (self.before, now))
+                effects[place] = self.output.effect(before, after[None])[0]
+        return effects, None
+
+    def _merged(self, rows: Tensor, word: Word, deleted: bool) -> Tensor:
+        """Rows with those of the word, or of its replacement, as one; without it where it is deleted."""
+        first, end = word.tokens[0], len(rows) - (len(self.text.ids) - 1 - word.tokens[-1])
+        middle = rows[:0] if deleted else rows[first:end].mean(0, keepdim=True)
+        return torch.cat([rows[:first], middle, rows[end:]])
+
+    def _passes(self, texts: Sequence[Ids]) -> Iterator[tuple[list[int], Tensor]]:
+        """Places and readings of batches of texts of one length, so that none is padded."""
         first = [self._first(ids) for ids in texts]
         order = sorted(range(len(texts)), key=lambda place: (len(texts[place]), -first[place]))
         for length, group in groupby(order, key=lambda place: len(texts[place])):
@@ -81,23 +114,31 @@ class Rewriter:
             for batch in (places[start : start + size] for start in range(0, len(places), size)):
                 with torch.no_grad():
                     embedded = wide(self.model.embedded([token for place in batch for token in texts[place]]))
-                    texts_of_batch = embedded.reshape(len(batch), length, -1)
-                    values = self._clean.run(texts_of_batch, min(first[place] for place in batch))
-                    readings[batch] = self.output.read(values)
-        self.passes += len(texts)
-        if not bool(torch.isfinite(readings).all()):
-            raise NumericalError(f"{self.model.name} must return finite numbers for rewritten texts: check its weights")
-        return readings
+                    embedded = embedded.reshape(len(batch), length, -1)
+                    readings = self.output.read(self._clean.run(embedded, min(first[place] for place in batch)))
+                if not bool(torch.isfinite(readings).all()):
+                    raise NumericalError(f"{self.model.name} must return finite numbers for texts: check its weights")
+                self.passes += len(batch)
+                yield batch, readings
 
-    def margin_gradient(self) -> Tensor:
-        """Gradient of the margin of the decision in the embeddings of the text, (n, e)."""
+    def gradient(self, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """Gradient of the output's margin or score in the embeddings of the text, (n, e)."""
         embedded = self.phi.embedded.clone().requires_grad_(True)
         with torch.enable_grad():
             read = self.output.read(self.phi.run(embedded[None]))
-            margin = self.output.margin(self.before, read).sum()
-            (gradient,) = torch.autograd.grad(margin, embedded)
+            (gradient,) = torch.autograd.grad(function(self.before, read).sum(), embedded)
         self.passes += 1
         return gradient
+
+    def promises(
+        self, words: Sequence[Word], replacements: Sequence[str], gradient: Tensor
+    ) -> NDArray[np.floating[Any]]:
+        """How far a function rises to first order when a word is replaced, (W, C), from its gradient (n, e)."""
+        table = embeddings_of(self.model, replacements)  # C e
+        rows = [list(word.tokens) for word in words]
+        steep = torch.stack([gradient[tokens].sum(0) for tokens in rows])  # W e
+        own = torch.stack([(gradient[tokens] * self.phi.embedded[tokens]).sum() for tokens in rows])
+        return np.asarray((steep @ table.mT - own[:, None]).cpu().numpy())
 
     def _first(self, ids: Ids) -> int:
         """The first token that differs from those of the text, for decoders; 0 for others, which reuse nothing."""

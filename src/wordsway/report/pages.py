@@ -14,6 +14,7 @@ from markupsafe import Markup
 from wordsway.experiments.experiment import VERDICTS
 from wordsway.models.heat import heat_strip, pieces
 from wordsway.records import cell, html_table, number
+from wordsway.report.terminal import plus_minus
 from wordsway.report.texts import change_kind, leading, measured_on, radius_used
 
 if TYPE_CHECKING:
@@ -53,8 +54,9 @@ def text_page(study: TextStudy, options: Options) -> str:
     rows = profile.rows()
     replaced = {swaps.word.position: swaps for swaps in study.swaps}
     values = {
-        word.tokens: (row["sensitivity"], _note(row, replaced.get(word.position)))
-        for word, row in zip(profile.words, rows, strict=True)
+        one.word.tokens: (one.typical or 0.0, _note(row, replaced.get(one.word.position)))
+        for one, row in zip(profile.words, rows, strict=True)
+        if one.typical is not None or one.masked is not None
     }
     template = _environment().get_template("text.html.j2")
     return template.render(
@@ -67,23 +69,26 @@ def text_page(study: TextStudy, options: Options) -> str:
         swaps=study.swaps,
         layers=[] if study.layers is None else study.layers.values.tolist(),
         lead=leading(profile),
-        top=max((row for row in rows if row["position"] is not None), key=lambda row: float(row["sensitivity"])),
+        signed=profile.signed,
+        ball=profile.ball is not None,
+        top=max((row for row in rows if row["position"] is not None), key=lambda row: row["typical"] or 0.0),
     )
 
 
 def _settings(profile: TextProfile, options: Options) -> dict[str, Any]:
     """Return names and values that describe how a text was measured."""
+    ball = profile.ball
     settings = {
         "model": profile.model,
         "measured on": profile.on,
-        "mode": options.mode,
-        "steps": options.steps,
-        "radius": radius_used(options),
+        "predicts": None if profile.decision is None else f"{profile.decision}, {number(profile.before, 3)}",
+        "passes": profile.passes,
+        "ball": None if ball is None else f"{options.mode}, {options.steps} steps, radius {radius_used(options)}",
         "seed": options.seed,
         "tokens": len(profile.text.ids),
         "cut off": f"{profile.text.cut} tokens" if profile.text.cut else None,
         "chat template": "yes" if options.chat else None,
-        "fast mode": None if profile.shortfall is None else f"{100 * profile.shortfall:.0f}% below the search",
+        "fast mode": f"{100 * ball.shortfall:.0f}% below the search" if ball and ball.shortfall is not None else None,
     }
     return {name: value for name, value in settings.items() if value is not None}
 
@@ -104,6 +109,7 @@ def _environment() -> Environment:
         "number": number,
         "paragraphs": _paragraphs,
         "share": _share,
+        "effect": _effect,
         "html_table": lambda rows: Markup(html_table(rows, limit=None)),
     }
     return environment
@@ -113,6 +119,11 @@ def _paragraphs(text: str) -> list[str]:
     return [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
 
 
+def _effect(value: float | None, signed: bool) -> str:
+    """A change, with its sign where it has one."""
+    return number(value, 3) if value is None or not signed else ("+" if value > 0 else "") + number(value, 3)
+
+
 def _share(value: float, top: float, full: float = 100.0) -> str:
     """The length of a bar, where `full` is that of the largest value."""
     return f"{full * value / top if top > 0 else 0.0:.2f}"
@@ -120,7 +131,14 @@ def _share(value: float, top: float, full: float = 100.0) -> str:
 
 def _note(row: Mapping[str, Any], swaps: Swaps | None) -> str:
     """Return the numbers of a word, one per line, shown when it is pointed at."""
-    lines = [f"sensitivity {number(row['sensitivity'])}", f"radius {number(row['radius'])}", str(row["status"])]
+    lines = [f"masked {number(row['masked'])}"]
+    if row["draws"]:
+        lines.append(f"typical {plus_minus(row['typical'], row['typical_se'])}")
+        lines.append(f"worst {number(row['worst'])}: {row['replacement']}")
+    if row["flip"]:
+        lines.append("flips")
+    if "sensitivity" in row:
+        lines.append(f"sensitivity {number(row['sensitivity'])} within {number(row['radius'])}, {row['status']}")
     if swaps is not None:
         lines.append("replacements: " + "; ".join(f"{swap.word} {number(swap.value)}" for swap in swaps.swaps))
     return "\n".join(lines)

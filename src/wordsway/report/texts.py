@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
@@ -14,9 +14,11 @@ from wordsway.report.terminal import NOTE, Bar, Columns, Row, console, show, tab
 
 if TYPE_CHECKING:
     from wordsway.experiments.texts import Options
+    from wordsway.models.ball import BallProfile
     from wordsway.models.flips import Flips
     from wordsway.models.profile import TextProfile
     from wordsway.models.swaps import Swaps
+    from wordsway.models.words import Word
 
 _ON = {
     "last": "the last hidden state of all tokens",
@@ -54,19 +56,22 @@ def radius_used(options: Options) -> str:
 
 
 def print_profile(profile: TextProfile, options: Options, model: str) -> None:
-    """Print the profile of one text: title, strip, table, and the word that moves the model most."""
+    """Print the profile of one text: title, strip, table, and the word that the model depends on most."""
     out = console()
     print_title(options, model)
     if profile.text.cut:
         out.print(f"the last {profile.text.cut} tokens of the text were cut off", style="yellow")
     out.print()
     _print_words(out, profile)
-    stopped = len(profile.words) - int(profile.profile.converged.sum())
-    if stopped and options.mode == "search":
-        count = f"{stopped} of {len(profile.words)}"
-        out.print(f"{count} searches stopped at the step limit: more --steps may find more", style=NOTE)
-    kind = change_kind(profile.on)
-    out.print(f"sensitivity: {kind} at the perturbation that was found, a lower bound with a witness", style=NOTE)
+    effect = f"change of {_followed(profile)}" if profile.signed else change_kind(profile.on)
+    out.print(f"masked, typical (mean of random words), worst found: {effect}, exact for each text", style=NOTE)
+    if (ball := profile.ball) is not None:
+        stopped = len(ball.words) - int(ball.profile.converged.sum())
+        if stopped and options.mode == "search":
+            count = f"{stopped} of {len(ball.words)}"
+            out.print(f"{count} searches stopped at the step limit: more --steps may find more", style=NOTE)
+        kind = change_kind(ball.on)
+        out.print(f"sensitivity: {kind} at the perturbation that was found, a lower bound with a witness", style=NOTE)
 
 
 def print_profile_of_many(index: int, line: int, profile: TextProfile) -> None:
@@ -86,8 +91,8 @@ def print_total(measured: int, stored: int, refused: int) -> None:
 def print_title(options: Options, model: str) -> None:
     """Print what is measured, on what, and how."""
     frame = ", in the chat template" if options.chat else ""
-    title = f"{model}{frame}, measured on {measured_on(options.on)}; {options.mode}, radius {radius_used(options)}"
-    console().print(Text(title, "bold"))
+    ball = f"; ball: {options.mode}, radius {radius_used(options)}" if options.ball else ""
+    console().print(Text(f"{model}{frame}, measured on {measured_on(options.on or '')}{ball}", "bold"))
 
 
 def print_swaps(swaps: Swaps) -> None:
@@ -180,38 +185,76 @@ def strip(made: Sequence[Piece], colours: bool, ascii_only: bool = False) -> Tex
 
 def _print_words(out: Console, profile: TextProfile) -> None:
     rows = profile.rows()
-    values = {word.tokens: (row["sensitivity"], "") for word, row in zip(profile.words, rows, strict=True)}
+    values = {one.word.tokens: (one.typical or 0.0, "") for one in profile.words if one.typical is not None}
     colours = out.color_system is not None and not out.no_color
     out.print(strip(pieces(profile.text, values), colours, out.options.ascii_only))
     out.print()
-    best = max(rows, key=lambda row: float(row["sensitivity"]))
-    columns: Columns = {
+    top = max((row["typical"] or 0.0 for row in rows), default=0.0)
+    columns: dict[str, str | Callable[[Row], Any]] = {
         "position": "position",
         "word": _short,
-        "tokens": "tokens",
-        "": lambda row: Bar(row["sensitivity"], best["sensitivity"]),
-        "sensitivity": "sensitivity",
+        "masked": "masked",
+        "typical": lambda row: _typical(row["typical"], row["typical_se"]) if row["draws"] else None,
+        "": lambda row: Bar(row["typical"] or 0.0, top),
+        "worst": "worst",
+        "with": lambda row: None if row["replacement"] is None else visible(row["replacement"]),
     }
-    out.print(table(rows, columns, bold=lambda row: bool(row["leads"])))
+    if any(row["flip"] is not None for row in rows):
+        columns["flips"] = lambda row: "yes" if row["flip"] else ""
+    if profile.ball is not None:
+        columns["sensitivity"] = "sensitivity"
+    out.print(table(rows, columns, bold=lambda row: bool(row["leads"]), spare=("",), digits=3, right=("typical",)))
     out.print()
     out.print(Text(leading(profile), "bold"))
-    if profile.shortfall is not None:
-        short = f"fast mode: {100 * profile.shortfall:.0f}% below what the search finds for this word"
-        out.print(short, style="yellow")
+    if profile.ball is not None:
+        out.print(Text(_leading_in_ball(profile.ball), "bold"))
+        if profile.ball.shortfall is not None:
+            short = f"fast mode: {100 * profile.ball.shortfall:.0f}% below what the search finds for this word"
+            out.print(short, style="yellow")
 
 
 def leading(profile: TextProfile) -> str:
-    """Name the word that a model is most sensitive to, or those that cannot be told apart."""
-    names = [f'"{visible(word.text)}"' for word in profile.leaders]
-    if len(names) > 1:
-        rest = len(names) - _NAMED
-        others = f" and {rest} other word{'s' if rest > 1 else ''}" if rest > 0 else ""
-        margin = number(profile.profile.margin, 2)
-        return f"{', '.join(names[:_NAMED])}{others} cannot be told apart: the search still gains up to {margin}"
-    (word,), best = profile.leaders, profile.best
+    """Name the prediction, and the word that it depends on most, or those that cannot be told apart."""
+    model = profile.model
+    if profile.decision is not None:
+        model += f" predicts {visible(profile.decision)}, {number(profile.before, 3)}; it"
+    leaders = [one for one in profile.words if one.leads]
+    if not leaders:
+        return f"{model} was measured on no word that another one can replace"
+    if len(leaders) > 1:
+        return f"{model} depends most on {_names(profile.leaders)}, which cannot be told apart"
+    (one,) = leaders
+    what = _followed(profile) if profile.signed else "its output"
+    typical = _typical(one.typical, one.typical_se)
+    word = f'word {one.word.position} "{visible(one.word.text)}"'
+    return f"{model} depends most on {word}: another word changes {what} by {typical}"
+
+
+def _typical(mean: float | None, error: float | None) -> str:
+    """A mean with its standard error."""
+    return number(mean, 3) + ("" if error is None else f" +- {number(error, 2)}")
+
+
+def _followed(profile: TextProfile) -> str:
+    return "the number" if profile.decision is None else "the probability"
+
+
+def _names(words: Sequence[Word]) -> str:
+    names = [f'"{visible(word.text)}"' for word in words[:_NAMED]]
+    rest = len(words) - _NAMED
+    others = f" and {rest} other word{'s' if rest > 1 else ''}" if rest > 0 else ""
+    return f"{', '.join(names)}{others}"
+
+
+def _leading_in_ball(ball: BallProfile) -> str:
+    """Name the word whose embedding moves the model most in its ball, or those that cannot be told apart."""
+    if len(ball.leaders) > 1:
+        margin = number(ball.profile.margin, 2)
+        return f"in the ball, {_names(ball.leaders)} cannot be told apart: the search still gains up to {margin}"
+    (word,), best = ball.leaders, ball.best
     place = "special token" if word.position is None else f"word {word.position}"
     value, radius = number(best.value), number(best.radius)
-    return f"{profile.model} is most sensitive to {place} {names[0]}: {value} within radius {radius}"
+    return f'in the ball, it is most sensitive to {place} "{visible(word.text)}": {value} within radius {radius}'
 
 
 def _short(row: Row) -> Text:
