@@ -155,7 +155,6 @@ def test_the_table_of_trials_and_its_summary(run: Run) -> None:
     assert (code, err) == (0, "")
     assert lines[0] == "rf width=12 activation=relu, n=4 d=3, gaussian, word 0, radius 1.732"
     assert lines[2].split() == [
-        "trial",
         "seed",
         "word",
         "sensitivity",
@@ -166,9 +165,9 @@ def test_the_table_of_trials_and_its_summary(run: Run) -> None:
         "MB",
         "status",
     ]
-    assert [line.split()[:3] for line in lines[4:7]] == [["0", "9", "0"], ["1", "10", "0"], ["2", "11", "0"]]
+    assert [line.split()[:2] for line in lines[4:7]] == [["9", "0"], ["10", "0"], ["11", "0"]]
     values = [row["sensitivity"] for row in _rows(run, *options)]
-    assert [line.split()[3] for line in lines[4:7]] == [f"{value:#.4g}" for value in values]
+    assert [line.split()[2] for line in lines[4:7]] == [f"{value:#.4g}" for value in values]
     summary = f"{np.mean(values):#.4g} +- {np.std(values, ddof=1):#.2g}"
     assert lines[8] == f"sensitivity {summary} (mean and standard deviation of 3 trials)"
     assert " ".join(" ".join(lines[9:]).split()) == (
@@ -187,8 +186,8 @@ def test_all_words_are_bars_whose_lengths_follow_the_values(run: Run) -> None:
     assert [line.count("█") for line in bars] == pytest.approx([cells * value / top for value in values], abs=1.01)
     assert all("░" in line for line in bars)
     best = lines[13].split()
-    assert (int(best[2]), float(best[3]), float(best[4])) == (int(np.argmax(values)), max(values), max(bounds))
-    assert lines[15] == f"largest of all words {best[3]} (1 trial)"
+    assert (int(best[1]), float(best[2]), float(best[3])) == (int(np.argmax(values)), max(values), max(bounds))
+    assert lines[15] == f"largest of all words {best[2]} (1 trial)"
 
 
 def test_several_trials_of_all_words_are_separated_by_their_seeds(run: Run) -> None:
