@@ -44,7 +44,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 
 
 def test_words_that_a_terminal_cannot_show_do_not_end_a_measurement() -> None:
-    program = "from wordsway.cli import main; main(['text', 'a na\u00efve \U0001f600', '--steps', '1'])"
+    program = "from wordsway.cli import main; main(['text', 'a na\u00efve \U0001f600', '--budget', '1'])"
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,6 +1,7 @@
 """The classifier for demonstrations: fitted once, kept, and the same again."""
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,13 @@ from wordsway.models import sentiment, transformer
 
 
 @pytest.fixture
-def few_reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and a fit to few reviews."""
+def few_reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty cache, and a fit to few reviews, which the other tests must not get."""
     monkeypatch.setenv("WORDSWAY_CACHE", str(tmp_path))
     monkeypatch.setattr(sentiment, "_TRAINING", 120)
     monkeypatch.setattr(sentiment, "_HELD_OUT", 80)
-    return tmp_path
+    yield tmp_path
+    transformer._sentiment.cache_clear()
 
 
 def _load() -> ws.Model:
