@@ -1,5 +1,6 @@
 """The search over balls, on problems whose maxima are known."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -248,6 +249,23 @@ def test_points_of_another_basin_are_polished_too() -> None:
     assert helped.value[0] == pytest.approx(2.0, rel=1e-3)
 
 
+def test_random_steps_cross_a_jump_that_gradients_do_not_show() -> None:
+    """x_1 below the step x_2 = 0.3, 10 + x_2 above it; the search starts and stays at the top of the lower part."""
+
+    def step(delta: Array) -> tuple[Array, Array]:
+        first, second = delta[:, :, 0, 0], delta[:, :, 0, 1]
+        above = second > 0.3
+        grad = np.zeros_like(delta)
+        grad[:, :, 0, 0], grad[:, :, 0, 1] = ~above, above
+        return np.where(above, 10 + second, first), grad
+
+    starts, budget = np.tile([1.0, 0.0, 0.0], (2, 1, 1, 1)), SearchBudget(power=0, polish=0, anneal=8)
+    assert maximise(Problem(step), starts, RADIUS, budget).value[0] == pytest.approx(RADIUS)
+    found = maximise(Problem(step), starts, RADIUS, dataclasses.replace(budget, scatter=60))
+    assert found.value[0] == pytest.approx(10 + RADIUS, rel=1e-2)
+    _inside(found)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_dtype_follows_the_starts(dtype: type) -> None:
     matrices: Array = np.diag([1.0, 2.0, 3.0])[None].astype(dtype)
@@ -266,7 +284,10 @@ def test_a_few_annealing_steps_are_enough_to_run(steps: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        *(({name: -1}, f"{name} must be an integer >= 0, got -1") for name in ("power", "screen", "polish", "anneal")),
+        *(
+            ({name: -1}, f"{name} must be an integer >= 0, got -1")
+            for name in ("power", "screen", "polish", "anneal", "scatter")
+        ),
         ({"power": 1.5}, "power must be an integer >= 0, got 1.5"),
         ({"anneal": True}, "anneal must be an integer >= 0, got True"),
         ({"keep": 0}, "keep must be an integer >= 1, got 0"),

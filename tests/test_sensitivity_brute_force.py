@@ -55,8 +55,8 @@ ATTENTIONS = [
     (Setting("linear"), 1e-3),
     (Setting("linear", causal=True, output=True), 1e-3),
     # relu rows jump where their last weight vanishes: many small basins, of which the search may miss the best
-    (Setting("relu"), 0.1),
-    (Setting("relu", causal=True, value=True), 0.1),
+    (Setting("relu"), 5e-3),
+    (Setting("relu", causal=True, value=True), 5e-3),
 ]
 
 

@@ -47,6 +47,10 @@ _NAMES = ("value", "key", "query")
 # Starts of a search, tuned on Gaussian contexts of 20 to 100 words: their number, the shares of rows that they raise,
 # and how much of the direction that raises the word's score of itself, of which there are a few, is mixed in.
 _CAPTURING, _SUBSETS, _MIX, _ATTRACTING = 60, (0.05, 0.1, 0.25, 0.5), (0.0, 0.5, 1.0, 2.0), 8
+# Of relu scores: contexts of at most so many words and dimensions are searched from so many random starts, and from so
+# many that cancel the word up to so much of its length. Tuned on 180 contexts of 1 to 15 words and 2 to 12 dimensions;
+# in larger ones the short search misses less, and the long one of all words at once would take much memory.
+_SMALL, _RANDOM, _CANCELLING, _NEAR = 20, 200, 100, 0.003
 
 
 def product(left: Array, right: Array) -> Array:
@@ -121,17 +125,24 @@ class OneWordResponse:
 
     @property
     def hints(self) -> SearchHints:
-        relu = self.attention.score.name == "relu"
+        relu, cheap = self.attention.score.name == "relu", self._cheap
         return SearchHints(
             self.context.dtype,
             self.context.device,
             starts=self._starts,
             nearby=self._nearby if relu else None,
-            random_starts=min(max(10, 1000 // self.n), 48),  # short contexts have many local maxima, and are cheap
+            # short contexts have many local maxima, and are cheap
+            random_starts=_RANDOM if cheap else min(max(10, 1000 // self.n), 48),
             work=4.0 * self.reading.size * len(self.words),
             nonsmooth=relu,
+            cheap=cheap,
             inners=self.inners,
         )
+
+    @property
+    def _cheap(self) -> bool:
+        """Whether scores are relu, and so few that calls take longer than their arithmetic."""
+        return self.attention.score.name == "relu" and max(self.context.shape) <= _SMALL
 
     def _set_up_reading(self) -> None:
         """The matrix that maps Delta to t, P D, the scores of the moved row and the projections."""
@@ -460,7 +471,14 @@ class OneWordResponse:
                 top = np.linalg.eigh(maps @ maps.T if wide else maps.T @ maps)[1][:, -1]
             direction = np.broadcast_to(_unit(maps.T @ top if wide else top), (1, *starts.shape[1:]))
             starts = np.concatenate([direction, -direction, starts])
+        if self._cheap:
+            starts = np.concatenate([starts, self._cancelling(source)])
         return torch.from_numpy(starts).to(self.context).reshape(-1, *self.shape)
+
+    def _cancelling(self, source: np.random.Generator) -> Array:
+        """Directions that nearly cancel the word, (B, W, d): there a small change of Delta selects any relu weights."""
+        context = self.context[self.words].detach().cpu().double().numpy()
+        return _NEAR * _unit(source.standard_normal((_CANCELLING, 1, context.shape[1]))) - _unit(context)
 
     def _attracting(self, source: np.random.Generator) -> Array:
         """Random unit vectors with a large score of themselves, summed over the heads: shifted power iterations."""
@@ -482,24 +500,27 @@ class OneWordResponse:
         return np.asarray((both[0] + both[1]).double().numpy() / (2 * self.size))
 
     def _nearby(self, delta: Tensor) -> Tensor:
-        """Points near the first few of `delta` where the moved row gives all its weight to itself; relu scores only.
+        """Points near the first few of `delta` where the moved row gives all its weight to one key; relu scores only.
 
-        That row jumps when all its scores but its own turn negative: a separate basin, which smooth ascent misses.
-        Found by over-relaxed Polyak steps on the violated inequalities, until all of them hold or 100 steps are taken
-        (there may be no such point); the result is only a starting point.
+        That row jumps when all its scores but one turn negative: separate basins, which smooth ascent misses. The key
+        is the word itself; in small contexts each of the others too. Found by over-relaxed Polyak steps on the violated
+        inequalities, until all of them hold or 100 steps are taken (there may be no such point); the result is only a
+        starting point.
         """
-        point = self._lift(delta[:3])
+        keys = (self.words + np.arange(self.n if self._cheap else 1)[:, None]) % self.n  # K W
+        point = np.repeat(self._lift(delta[:3]), len(keys), axis=0)  # B W d
+        key = np.tile(keys, (len(point) // len(keys), 1))[..., None, None].repeat(self.heads, axis=2)  # B W H 1
         radius = np.linalg.norm(point, axis=-1, keepdims=True)
         for _ in range(100):
             move = self._move(point)
-            own = move.own[self.at_word]  # B W H
+            alone = np.take_along_axis(move.own, key, -1)  # B W H 1
             others = move.own if self.own_sees is None else np.where(self.own_sees, move.own, -np.inf)
-            others[self.at_word] = -np.inf
-            going = (others.max((-2, -1)) >= 0) | (own <= 0).any(-1)  # B W: each point stops separately
+            np.put_along_axis(others, key, -np.inf, -1)
+            going = (others.max((-2, -1)) >= 0) | (alone <= 0).any((-2, -1))  # B W: each point stops separately
             if not going.any():
                 break
-            excess = np.maximum(others + 0.05, 0)  # the others should be at most -0.05, its own at least 1
-            excess[self.at_word] = np.minimum(own - 1.0, 0)
+            excess = np.maximum(others + 0.05, 0)  # the others should be at most -0.05, that of the key at least 1
+            np.put_along_axis(excess, key, np.minimum(alone - 1.0, 0), -1)
             loss = (excess * excess).sum((-2, -1))[..., None]
             grad = self._write(move, {"own": excess, "value": np.zeros_like(move.value)})
             length = np.where(going[..., None], 1.5 * over(loss, (grad * grad).sum(-1, keepdims=True)), 0)

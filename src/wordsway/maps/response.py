@@ -63,6 +63,8 @@ class SearchHints:
         Operations of one evaluation at one perturbation; small kernels run on one thread.
     nonsmooth : bool
         Whether the gradient jumps, so that quasi-Newton steps fail and steps of shrinking length follow.
+    cheap : bool
+        Whether thousands of evaluations at once cost little, so that the search of a nonsmooth response takes them.
     expensive : bool
         Whether an evaluation costs much: fewer starts and steps.
     inners : callable or None
@@ -80,6 +82,7 @@ class SearchHints:
     random_starts: int = 10
     work: float | None = None
     nonsmooth: bool = False
+    cheap: bool = False
     expensive: bool = False
     inners: Callable[[Sequence[Tensor]], Functional] | None = None
     prepare: Callable[[], Response] | None = None

@@ -26,6 +26,10 @@ _EXACT = "exact over the given embeddings"
 _STARTS = 10
 EXPENSIVE = SearchBudget(power=3, screen=0, keep=1, polish=28, tolerance=1e-4)
 NONSMOOTH = SearchBudget(power=3, screen=4, polish=0, anneal=84)
+# Of cheap ones: relu scores of short contexts have a basin for every set of keys that the moved row may attend to, so
+# all starts go on. Tuned on 180 contexts of 1 to 15 words and 2 to 12 dimensions: 97% of the searches end within 0.5%
+# of the best known value, 92% with half the random steps, 70% with NONSMOOTH.
+CHEAP = SearchBudget(power=0, select=400, screen=0, keep=400, polish=0, anneal=60, scatter=60)
 ASCENT = SearchBudget(ascent=16)  # of functions that are both
 _BATCH = 2**21  # entries of a (starts, words, n) array: what is kept in cache-friendly reach
 
@@ -262,7 +266,7 @@ def search(
     if budget is None and hints.expensive:
         budget = ASCENT if hints.nonsmooth else EXPENSIVE
     elif budget is None and hints.nonsmooth:
-        budget = NONSMOOTH
+        budget = CHEAP if hints.cheap else NONSMOOTH
     together = len(response.shape) == 2 and not response.batch
     moves, d = (response.shape[0], response.shape[1]) if together else (1, response.shape[-1])
     problems = response.batch[0] if response.batch else 1

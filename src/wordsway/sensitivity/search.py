@@ -30,6 +30,8 @@ Exchange: TypeAlias = Callable[[Array, Array], Array]
 # radius, from the first to the last of a round, and how much of a step is carried over to the next one.
 _FIRST_ROUND, _LATER_ROUNDS, _MOMENTUM = (0.4, 0.1), (0.2, 0.03), 0.3
 _ANNEAL_MOMENTUM = 0.7  # tuned on relu scores, 50 x 96: steps along kinks zigzag without it
+# Of random steps, tuned on relu scores, 1 to 15 words: points that they start from, how many of each, change of length.
+_SCATTERED, _TRIES, _LONGER, _SHORTER = 32, 40, 1.3, 0.85
 _ROUND = 8  # steps of the first round
 _SETTLED = 0.01  # an ascent whose second half gained less, relative to its value, has converged
 
@@ -48,6 +50,8 @@ class SearchBudget:
         How many starts go on (a quarter of them where that is more), and their quasi-Newton steps.
     anneal : int
         Gradient steps of shrinking length that follow, for functions with kinks.
+    scatter : int
+        Rounds of random steps that follow, for functions that also jump.
     ascent : int
         In place of all these: steps of an ascent in rounds, for expensive functions. The rounds of a short search are
         the first ones of a longer search, so that more steps never find less.
@@ -63,14 +67,14 @@ class SearchBudget:
     keep: int = 3
     polish: int = 24
     anneal: int = 0
+    scatter: int = 0
     ascent: int = 0
     history: int = 6
     tolerance: float = 1e-5
 
     def __post_init__(self) -> None:
-        least = {"power": 0, "select": 1, "screen": 0, "keep": 1, "polish": 0, "anneal": 0, "ascent": 0, "history": 1}
-        for name, smallest in least.items():
-            value = getattr(self, name)
+        for name in ("power", "select", "screen", "keep", "polish", "anneal", "scatter", "ascent", "history"):
+            value, smallest = getattr(self, name), int(name in ("select", "keep", "history"))
             try:
                 enough = not isinstance(value, bool) and operator.index(value) >= smallest
             except TypeError:
@@ -151,7 +155,9 @@ def maximise(
         point = np.concatenate([point[: (len(point) + 1) // 2], nearby(point)])  # in place of the worse half
     point, converged = _polish(objective, best, point, reach, budget)
     if budget.anneal:
-        converged = _anneal(objective, best, point, reach, budget.anneal)
+        point, converged = _anneal(objective, best, point, reach, budget.anneal)
+    if budget.scatter:
+        converged = _scatter(objective, best, point, reach, budget.scatter)
     before = best.value.copy()
     best.look(objective, np.linspace(0.1, 0.9, 9, dtype=starts.dtype).reshape(-1, 1, 1, 1) * best.delta)
     better = best.value > before + budget.tolerance * np.abs(before)
@@ -363,26 +369,59 @@ class _Leader:
         self.settled = np.where(better & (top > -np.inf), settled[start, problems], self.settled)
 
 
-def _anneal(objective: Objective, best: _Best, point: Array, reach: Array, steps: int) -> npt.NDArray[np.bool_]:
+def _anneal(
+    objective: Objective, best: _Best, point: Array, reach: Array, steps: int
+) -> tuple[Array, npt.NDArray[np.bool_]]:
     """Gradient steps whose length shrinks from a tenth to a thousandth of the reach: they cross and follow kinks.
 
     Quasi-Newton steps fail on a kink, because the model is wrong on its far side; these zigzag along it. After an
-    eighth of the steps only the best start of each problem goes on. A problem has converged when the last quarter
-    gained less than a thousandth.
+    eighth of the steps only the best quarter of the starts of each problem goes on. Returns the best point of each, and
+    which problems converged: those whose last quarter of the steps gained less than a thousandth.
     """
     before = best.value.copy()
     step = np.zeros_like(point)
+    top, height = point, np.full(point.shape[:2], -np.inf, point.dtype)
     for turn, length in enumerate((0.1 * np.geomspace(1, 0.01, steps)).tolist()):
         if turn == steps - steps // 4:
             before = best.value.copy()
         value, grad = best.climb(objective, point)
+        top, height = np.where((value > height)[..., None, None], point, top), np.maximum(value, height)
         if turn == steps // 8:
-            first = value.argmax(0)[None]
-            point, grad, step = (_pick(first, x) for x in (point, grad, step))
+            first = np.argsort(-height, axis=0)[: max(1, len(value) // 4)]
+            point, grad, step, top, height = (_pick(first, x) for x in (point, grad, step, top, height))
         free = _free(grad, point, reach)
         step = _ANNEAL_MOMENTUM * step + (1 - _ANNEAL_MOMENTUM) * _to_sphere(free, reach)
         point = _to_ball(point + length * _to_sphere(step, reach), reach)
     best.look(objective, point)
+    return top, _settled(best, before)
+
+
+def _scatter(objective: Objective, best: _Best, point: Array, reach: Array, rounds: int) -> npt.NDArray[np.bool_]:
+    """Random steps from each point, longer after a gain and shorter after none; returns which problems converged.
+
+    They find what gradients do not show: higher values beyond a jump, and the way along an edge where kinks meet.
+    """
+    value = best.look(objective, point)
+    first = np.argsort(-value, axis=0)[:_SCATTERED]
+    point, value = _pick(first, point), _pick(first, value)
+    source = np.random.default_rng(0)  # the same steps for every problem and search
+    length = np.full(value.shape, 0.1, value.dtype)
+    unit = reach / math.sqrt(math.prod(point.shape[2:]))
+    before = best.value.copy()
+    for turn in range(rounds):
+        if turn == rounds - rounds // 4:
+            before = best.value.copy()
+        steps = source.standard_normal((_TRIES, len(point), 1, *point.shape[2:])).astype(point.dtype)
+        trials = _to_ball(point + length[..., None, None] * unit * steps, reach)  # T K G m d
+        values = best.look(objective, trials.reshape(-1, *point.shape[1:])).reshape(_TRIES, *value.shape)
+        higher = values.max(0) > value
+        highest = np.take_along_axis(trials, values.argmax(0)[None, ..., None, None], 0)[0]
+        point, value = np.where(higher[..., None, None], highest, point), np.maximum(value, values.max(0))
+        length = np.maximum(np.where(higher, _LONGER * length, _SHORTER * length), 0.001)
+    return _settled(best, before)
+
+
+def _settled(best: _Best, before: Array) -> npt.NDArray[np.bool_]:
     return np.asarray(best.value <= before + 0.001 * np.abs(before))
 
 
