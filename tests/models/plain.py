@@ -139,9 +139,9 @@ def rows_run(response: TransformerResponse, monkeypatch: pytest.MonkeyPatch) -> 
     lengths: list[int] = []
     run = TextFeatures.run
 
-    def note(self: TextFeatures, batch: Tensor, *rest: Any) -> Tensor:
+    def note(self: TextFeatures, batch: Tensor, *rest: Any, **options: Any) -> Tensor:
         lengths.append(batch.shape[1])
-        return run(self, batch, *rest)
+        return run(self, batch, *rest, **options)
 
     monkeypatch.setattr(TextFeatures, "run", note)
     response.change(delta)

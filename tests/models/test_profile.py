@@ -16,6 +16,7 @@ from models.test_flips import WORDS
 from wordsway.errors import InputError
 from wordsway.models.candidates import random_words
 from wordsway.models.profile import TextProfile
+from wordsway.models.rewrites import Effects
 from wordsway.models.words import Word
 
 TEXT = "I love her unhappying smile, film."
@@ -112,9 +113,9 @@ class _Fixed:
         self.model, self.text, self.output = model, read, self.real.output
         self.passes, self._effects = 1, effects
 
-    def effects(self, rewrites: Any) -> tuple[Tensor, None]:
+    def effects(self, rewrites: Any) -> Effects:
         self.passes += len(rewrites)
-        return torch.tensor([self._effects(one.word.position, one.replacement) for one in rewrites]), None
+        return Effects(torch.tensor([self._effects(one.word.position, one.replacement) for one in rewrites]))
 
 
 def _study(model: ws.Model, effects: Any, budget: int) -> Any:

@@ -84,8 +84,8 @@ def _text_page(word: str = "good", swaps: bool = True, layers: tuple[float, ...]
     cost = ResourceUsage()
     words = (replace(read.scored[0], text=word), read.words[-1])
     effects = (
-        WordEffect(words[0], -0.5, 0.7, 0.1, 0.6, 6, -0.9, word, True, True),
-        WordEffect(words[1], None, None, None, None, 0, None, None, False, False),
+        WordEffect(words[0], -0.5, 0.7, 0.1, 0.6, 6, -0.9, word, word, True, True),
+        WordEffect(words[1], None, None, None, None, 0, None, None, None, False, False),
     )
     profile = TextProfile(word, read, word, True, word, 0.8, effects, 20, cost)
     swap = Swap(0, word, 0.7, None, word)

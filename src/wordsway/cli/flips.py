@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wordsway.cli.options import Chat, Cut, Json, Model, position_or_word
+from wordsway.cli.options import Answers, Chat, Cut, Json, Model, Pair, position_or_word
 from wordsway.cli.running import print_json
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def flips(
     words: Words = None,
     on: On = None,
     label: Label = None,
+    answers: Answers = None,
+    pair: Pair = None,
     budget: Budget = None,
     exhaustive: Exhaustive = False,
     cut: Cut = False,
@@ -67,6 +69,7 @@ def flips(
     for wrong, message in (
         ((text is None) == (file is None), "give either TEXT or --input FILE, not both and not none"),
         (file is None and column is not None, "--column needs --input: one text has no columns"),
+        (file is not None and pair is not None, "--pair and --input exclude each other: a pair is about one text"),
         (file is not None and words is not None, "--word and --input exclude each other: texts differ in their words"),
     ):
         if wrong:
@@ -85,6 +88,8 @@ def flips(
         "words": None if words is None else [position_or_word(word) for word in words],
         "on": on,
         "label": label,
+        "answers": answers,
+        "pair": pair,
         "budget": budget,
         "exhaustive": exhaustive,
         "cut": cut,

@@ -60,6 +60,20 @@ EmbeddingRadius = Annotated[
         help="radius of the ball that the embedding moves in; default: the norm of the word's embedding",
     ),
 ]
+Label = Annotated[
+    str | None, typer.Option(metavar="CLASS", help="follow the probability of this class; default: the predicted one")
+]
+Answers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--answer",
+        metavar="WORD",
+        help="probability that a decoder goes on with this word, in any spelling; may be repeated",
+    ),
+]
+Pair = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="a second text, for models that read two, such as a hypothesis")
+]
 Cut = Annotated[bool, typer.Option("--cut", help="cut a text that is too long for the model; default: refuse it")]
 Chat = Annotated[bool, typer.Option("--chat", help="put the text into the model's chat template")]
 Seed = Annotated[int, typer.Option(metavar="S", help="seed of the random numbers")]

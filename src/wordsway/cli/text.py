@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wordsway.cli.options import Chat, Cut, EmbeddingRadius, Json, Model, Seed, position_or_word
+from wordsway.cli.options import Answers, Chat, Cut, EmbeddingRadius, Json, Label, Model, Pair, Seed, position_or_word
 from wordsway.cli.running import print_json
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ On = Annotated[
         "that of all tokens, or hidden state of a layer; default: the first of these that the model has",
     ),
 ]
-Label = Annotated[
-    str | None, typer.Option(metavar="CLASS", help="follow the probability of this class; default: the predicted one")
+Target = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="logarithm of the probability that a decoder goes on with this text")
 ]
 Budget = Annotated[int | None, typer.Option(metavar="N", help="passes of the model; default: 16 per word")]
 Ball = Annotated[
@@ -68,6 +68,9 @@ def text(
     words: Words = None,
     on: On = None,
     label: Label = None,
+    answers: Answers = None,
+    target: Target = None,
+    pair: Pair = None,
     budget: Budget = None,
     ball: Ball = False,
     mode: Mode = "search",
@@ -90,6 +93,7 @@ def text(
     """
     for wrong, message in (
         ((text is None) == (file is None), "give either TEXT or --input FILE, not both and not none"),
+        (file is not None and pair is not None, "--pair and --input exclude each other: a pair is about one text"),
         (file is not None and html is not None, "--html and --input exclude each other: a page is about one text"),
         (file is None and (column or out) is not None, "--column and --out need --input: one text is not stored"),
         (layers and html is None, "--layers needs --html: the page draws them"),
@@ -106,7 +110,8 @@ def text(
     lines = None if file is None else read_texts(file, column or "text")
     page = None if html is None else check_file(html, "--html")
     chosen = None if words is None else tuple(dict.fromkeys(map(position_or_word, words)))
-    options = Options(chosen, on, label, budget, ball, radius, mode, steps, special, cut, chat, seed)
+    directed = (None if answers is None else tuple(answers), target, pair)
+    options = Options(chosen, on, label, *directed, budget, ball, radius, mode, steps, special, cut, chat, seed)
     loaded = load(model)
     options = options.checked(loaded)
     if lines is not None:
@@ -147,7 +152,7 @@ def _many(model: Any, options: Options, lines: list[Line], file: str, out: str, 
 
     stored, refused = 0, 0
     if not as_json:
-        print_title(options, model.name)
+        print_title(options, model.name, options.output(model).name)
     with Store(check_folder(out) / STORE) as store:
         results = profile_texts(model, [line.text for line in lines], options, store)
         for number, (line, (result, known)) in enumerate(zip(lines, results, strict=True)):

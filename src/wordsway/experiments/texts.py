@@ -20,13 +20,13 @@ from wordsway.experiments.store import DONE, Row, Store, versions
 from wordsway.models.ball import MODES, SEARCH, STEPS
 from wordsway.models.layers import LayerProfile
 from wordsway.models.model import Model
-from wordsway.models.outputs import default_output, output_named
+from wordsway.models.outputs import Output, chosen_output
 from wordsway.models.profile import TextProfile
 from wordsway.models.swaps import Swaps
 from wordsway.records import Record
 from wordsway.seeds import check_seed
 
-EXPERIMENT, VERSION = "text-profile", 4
+EXPERIMENT, VERSION = "text-profile", 5
 _SAMPLES = 256  # entries of each weight that distinguish two models
 WORDS, TOP, CHECKS = 3, 3, 120  # of a study: words that get replacements, replacements of each, candidates tried
 LAYER_STEPS = 12  # of the search at each layer
@@ -39,6 +39,9 @@ class Options:
     words: tuple[int | str, ...] | None = None
     on: str | None = None
     label: str | None = None
+    answers: tuple[str, ...] | None = None
+    target: str | None = None
+    pair: str | None = None
     budget: int | None = None
     ball: bool = False
     radius: float | None = None
@@ -62,8 +65,12 @@ class Options:
     def checked(self, model: Model) -> Options:
         """Return the options with the full name of the output, if the model has it and, with `chat`, a template."""
         model.read("a", chat=self.chat)
-        on = default_output(model.network) if self.on is None else self.on
-        return replace(self, on=output_named(model, on, self.label).name)
+        output = self.output(model)
+        return self if self.answers or self.target else replace(self, on=output.name)
+
+    def output(self, model: Model) -> Output:
+        """What is measured."""
+        return chosen_output(model, self.on, self.label, self.answers, self.target, self.chat)
 
     def measure(self, model: Model, text: str, progress: bool = False) -> TextProfile:
         """Measure one text."""
@@ -130,7 +137,7 @@ def profile_texts(
     """
     shared = {**asdict(options), "model": model.name, "weights": weights_print(model)}
     del shared["seed"]
-    shared["words"] = None if options.words is None else json.dumps(options.words)
+    shared |= {name: json.dumps(shared[name]) for name in ("words", "answers") if shared[name] is not None}
     trials = list(store.finished(EXPERIMENT, VERSION))
     known = dict(zip(trials, (row.record for row in store.records(trials)), strict=True))
     done = 0

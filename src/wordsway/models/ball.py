@@ -217,7 +217,7 @@ def ball_profile(
     budget = SearchBudget(ascent=check_size(steps, "steps"))
     read = model.read(text, cut=cut, chat=chat)
     chosen = read.chosen(words, special)
-    phi = TextFeatures(model, read.ids, on)
+    phi = TextFeatures(model, read.ids, on, read.second)
     radii = word_radii(phi, chosen, radius)
     response = phi.along([word.tokens for word in chosen])
     places = [word.tokens[0] for word in chosen]

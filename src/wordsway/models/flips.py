@@ -14,7 +14,7 @@ from wordsway.checks import check_size
 from wordsway.errors import InputError
 from wordsway.memory import ResourceUsage
 from wordsway.models.candidates import candidates_named
-from wordsway.models.outputs import decision_name, default_output, output_named
+from wordsway.models.outputs import chosen_output, decision_name
 from wordsway.models.rewrites import Rewrite, Rewriter
 from wordsway.models.words import Text, Word
 from wordsway.records import Record
@@ -141,6 +141,8 @@ def flips(
     words: Sequence[int | str] | None = None,
     on: str | None = None,
     label: str | int | None = None,
+    answers: Sequence[str] | None = None,
+    pair: str | None = None,
     budget: int | None = None,
     exhaustive: bool = False,
     cut: bool = False,
@@ -161,6 +163,8 @@ def flips(
         The prediction: ``"class"`` or ``"next"``; default: the one that the model makes.
     label
         A class: the decision is then whether the model predicts it. Default: which class is predicted.
+    answers, pair
+        As for `profile`.
     budget
         Number of candidates to try; default: all of them.
     exhaustive
@@ -177,9 +181,9 @@ def flips(
     where all are tried.
     """
     limit = None if budget is None else check_size(budget, "budget")
-    read = model.read(text, cut=cut, chat=chat)
+    read = model.read(text, pair=pair, cut=cut, chat=chat)
     chosen = read.chosen(words)
-    output = output_named(model, default_output(model.network) if on is None else on, label)
+    output = chosen_output(model, on, label, answers, None, chat)
     if not output.decides:
         raise InputError(f"a flip needs a model that decides, got {model.name} on {output.name}: use a classifier")
     with ResourceUsage() as usage:
@@ -218,7 +222,7 @@ def flips(
         FLIPS if flipped else SAFE if len(tried) == len(rewrites) else NOT_FOUND,
         rewrites[nearest].word if flipped else None,
         rewrites[nearest].replacement if flipped else None,
-        tuple(decision_name(model, output, one) for one in ((before, reading) if flipped else (before,))),
+        tuple(decision_name(model, output, output.decisions(one[None])[0]) for one in (before, reading)[: 1 + flipped]),
         float(output.features(before)[place]),
         float(output.features(reading)[place]),
         (rewrites[nearest].word, rewrites[nearest].replacement),

@@ -181,7 +181,7 @@ def layer_profile(
     moved = read.word(word)
     responses, witnesses = [], []
     for layer in tqdm(range(model.layers + 1), desc="layers", delay=2, leave=False, disable=not progress):
-        phi = TextFeatures(model, read.ids, layer)
+        phi = TextFeatures(model, read.ids, layer, read.second)
         radii = word_radii(phi, [moved], radius)
         responses.append(phi.along([moved.tokens]))
         measured = response_profile(responses[-1], [moved.tokens[0]], radii, seed=seed, budget=budget)

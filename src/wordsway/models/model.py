@@ -28,6 +28,7 @@ from wordsway.models.families import (
 )
 from wordsway.models.flips import flips
 from wordsway.models.layers import attention_scores, head_sensitivities, layer_changes, layer_profile
+from wordsway.models.outputs import chosen_output
 from wordsway.models.profile import profile
 from wordsway.models.prompts import prompt_pair
 from wordsway.models.radius import norm_radius
@@ -89,15 +90,27 @@ class Model:
     prompt_pair = prompt_pair
 
     def features(
-        self, text: str | Text, on: str | int = "last", *, cut: bool = False, chat: bool = False
+        self,
+        text: str | Text,
+        on: str | int | None = None,
+        *,
+        pair: str | None = None,
+        answers: Sequence[str] | None = None,
+        target: str | None = None,
+        cut: bool = False,
+        chat: bool = False,
     ) -> TextFeatures:
         """Return the map from the embedded text to what the model computes from it, with a fast response.
 
         Every measurement of maps takes it, with tokens as words: ``phi = model.features("a good film")``, then
         ``word_sensitivity(phi, phi.embedded, 2)``, ``local_lipschitz(phi, phi.embedded)`` and so on. `on` is what is
-        computed, as for `profile`; `cut` and `chat` are those of `read`.
+        computed, as for `profile`, by default the last hidden state; so are `answers` and `target`. `pair`, `cut` and
+        `chat` are those of `read`.
         """
-        return TextFeatures(self, self.read(text, cut=cut, chat=chat).ids, on)
+        read = self.read(text, pair=pair, cut=cut, chat=chat)
+        chosen = "last" if (on, answers, target) == (None, None, None) else on
+        output = chosen_output(self, chosen, None, answers, target, chat)
+        return TextFeatures(self, read.ids, output, read.second)
 
     # Texts
 
@@ -113,19 +126,23 @@ class Model:
         """Whether it has a chat template."""
         return self.tokenizer is not None and self.tokenizer.chat is not None
 
-    def read(self, text: str | Text, *, cut: bool = False, chat: bool = False) -> Text:
+    def read(self, text: str | Text, *, pair: str | None = None, cut: bool = False, chat: bool = False) -> Text:
         """Return a text as the model reads it: its words, and the tokens of each.
 
         Parameters
         ----------
         text
             What was read before is returned as it is.
+        pair
+            A second text, for models that read two, such as a premise and a hypothesis.
         cut
             Whether a text that is too long loses its end, with a warning in the log; otherwise it is refused.
         chat
             Whether it is put into the model's chat template, as the message of the user.
         """
-        return text if isinstance(text, Text) else read_text(self.texts, text, self.name, cut=cut, chat=chat)
+        if isinstance(text, Text):
+            return text
+        return read_text(self.texts, text, self.name, pair=pair, cut=cut, chat=chat)
 
     def tokens(self, text: str) -> list[int]:
         """Return the token numbers of a text, with the special ones that the tokenizer puts around it."""

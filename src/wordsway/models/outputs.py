@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from wordsway.checks import as_int, describe
+from wordsway.checks import as_int, check_several, describe
 from wordsway.errors import InputError, nearest
 from wordsway.maps.response import positive_norm
 
@@ -21,6 +21,8 @@ NAMES = ("last", "pooled", "next", "class")
 # labels that may all hold, or a number.
 ROWS, VECTOR, DISTRIBUTION, LABELS, NUMBER = "rows", "vector", "distribution", "labels", "number"
 _CLASSES = ("class", LABELS, NUMBER)  # names of what a classifier predicts: the model tells which of them it is
+Decision: TypeAlias = int | tuple[int, ...]  # a class or token, or labels
+OTHER = "other"  # the class of all tokens that begin no given answer
 
 
 @dataclass(frozen=True)
@@ -30,19 +32,25 @@ class Output:
     Attributes
     ----------
     name : str
-        "last", "pooled", "next", "class", "labels", "number" or "layer K".
+        "last", "pooled", "next", "answer Yes, No", "target Paris", "class", "labels", "number" or "layer K".
     kind : {"rows", "vector", "distribution", "labels", "number"}
         What is read: the change of rows and vectors is relative, |now - before| / |before|; that of a distribution is
         the total variation, half the sum of the differences; that of labels the largest change of a probability; that
         of a number the absolute difference.
     read : callable
-        Rows (B, n, d) or logits (B, classes) -> readings (B, ...).
+        Rows (B, n, d), logits (B, classes), or logits of the last tokens (B, kept, V) -> readings (B, ...).
     layer : int or None
         The layer whose rows it is made of; None for all layers and, for a prediction, what is on top of them.
     classes : tuple of str
         Names of the classes or labels, where there are few.
     chosen : int or None
         The class or label that a prediction is about; None is the one that the model predicts for the text.
+    rivals : int or None
+        The decision is between the first classes, this many of them; None for all.
+    kept : int
+        Number of tokens at the end of a text whose logits a decoder returns; 0 for what is no decoder's prediction.
+    suffix : tuple of int
+        Tokens that follow every text: the continuation whose probability is read.
     """
 
     name: str
@@ -51,6 +59,9 @@ class Output:
     layer: int | None = None
     classes: tuple[str, ...] = ()
     chosen: int | None = None
+    rivals: int | None = None
+    kept: int = 0
+    suffix: tuple[int, ...] = ()
 
     @property
     def predicts(self) -> bool:
@@ -89,7 +100,7 @@ class Output:
 
     def focus(self, before: Tensor) -> int:
         """The class or label that the score is about: the chosen one, or the most probable one of the text."""
-        return int(before.argmax()) if self.chosen is None else self.chosen
+        return int(before[: self.rivals].argmax()) if self.chosen is None else self.chosen
 
     def score(self, before: Tensor, now: Tensor) -> Tensor:
         """The number whose signed change is reported: a probability, or a number itself; (B,)."""
@@ -115,17 +126,39 @@ class Output:
         if self.kind == LABELS:
             kept = torch.where(before > 0, now, -now)
             return kept.amin(-1) if self.chosen is None else kept[..., self.chosen]
-        top = int(before.argmax())
-        place = self.focus(before)
+        top = int(before[: self.rivals].argmax())
+        place, now = self.focus(before), now[..., : self.rivals]
         mine = now[..., place]
         others = torch.cat([now[..., :place], now[..., place + 1 :]], -1).amax(-1)
         return mine - others if place == top else others - mine
 
-    def decision(self, reading: Tensor) -> int | tuple[int, ...]:
-        """The most probable class, or the labels that are more probable than not."""
+    def decisions(self, readings: Tensor) -> list[Decision]:
+        """The most probable class of each reading (B, ...), or the labels that are more probable than not."""
         if self.kind == LABELS:
-            return tuple(torch.nonzero(reading > 0)[:, 0].tolist())
-        return int(reading.argmax())
+            return [tuple(torch.nonzero(reading > 0)[:, 0].tolist()) for reading in readings]
+        places: list[Decision] = readings[..., : self.rivals].argmax(-1).tolist()
+        return places
+
+
+def chosen_output(
+    model: Model,
+    on: str | int | Output | None = None,
+    label: str | int | None = None,
+    answers: Sequence[str] | None = None,
+    target: str | None = None,
+    chat: bool = False,
+) -> Output:
+    """Return the output that a measurement declares; by default the class, the next token, or the mean of the rows."""
+    given = [name for name, value in (("on", on), ("answers", answers), ("target", target)) if value is not None]
+    if len(given) > 1:
+        raise InputError(f"one output must be given, got {' and '.join(given)}: leave out all but one")
+    if answers is not None:
+        return _answers(model, answers, label)
+    if target is not None:
+        if label is not None:
+            raise InputError("a label needs classes, got a target: leave the label out")
+        return _target(model, target, chat)
+    return output_named(model, default_output(model.network) if on is None else on, label)
 
 
 def output_named(model: Model, on: Any, label: str | int | None = None) -> Output:
@@ -148,11 +181,8 @@ def output_named(model: Model, on: Any, label: str | int | None = None) -> Outpu
     if on == "pooled":
         return Output(on, VECTOR, _pooled)
     if on == "next":
-        if not predicts_next(network):
-            raise InputError(
-                f"next needs a model that predicts the next token, got {name}, which does not: measure on last instead"
-            )
-        return Output(on, DISTRIBUTION, _probabilities)
+        _check_predicts_next(model, on)
+        return Output(on, DISTRIBUTION, _last_probabilities, kept=1)
     if on in _CLASSES:
         return _class_output(network, name, label)
     got = f"{describe(on)}{nearest(on, NAMES)}"
@@ -168,13 +198,18 @@ def predicts_next(network: Any) -> bool:
     return type(network).__name__.endswith(("ForCausalLM", "LMHeadModel"))
 
 
+def _check_predicts_next(model: Model, on: str) -> None:
+    if not predicts_next(model.network):
+        got = f"{model.name}, which does not: measure on last instead"
+        raise InputError(f"{on} needs a model that predicts the next token, got {got}")
+
+
 def has_classes(network: Any) -> bool:
     return type(network).__name__.endswith("ForSequenceClassification")
 
 
-def decision_name(model: Model, output: Output, reading: Tensor) -> str:
+def decision_name(model: Model, output: Output, decision: Decision) -> str:
     """The decision as text: the name of the class, of the labels, or the token."""
-    decision = output.decision(reading)
     if isinstance(decision, tuple):
         return ", ".join(output.classes[place] for place in decision) or "none"
     return output.classes[decision] if output.classes else str(model.texts.backend.decode([decision]))
@@ -195,6 +230,67 @@ def _class_output(network: Any, name: str, label: str | int | None) -> Output:
     if kind == "multi_label_classification":
         return Output(LABELS, LABELS, wide, classes=classes, chosen=chosen)
     return Output("class", DISTRIBUTION, _probabilities, classes=classes, chosen=chosen)
+
+
+def _answers(model: Model, answers: Sequence[str], label: str | int | None) -> Output:
+    """The probabilities that the next token is one of some answers, each summed over its spellings, and of the rest.
+
+    The decision is which of several answers is the most probable one; of one answer, whether it is more probable than
+    not.
+    """
+    _check_predicts_next(model, "an answer")
+    check_several(answers, "answers")
+    if not answers:
+        raise InputError("answers must have a word at least, got none: leave them out for the next token")
+    tokens = [answer_tokens(model, answer) for answer in answers]
+    places = {token: place for place, some in enumerate(tokens) for token in some}
+    if len(places) < sum(map(len, tokens)):
+        raise InputError(f"answers must differ in more than their spelling, got {', '.join(answers)}: leave one out")
+    classes = (*answers, OTHER)
+
+    def read(logits: Tensor) -> Tensor:
+        logs = _last_probabilities(logits)
+        known = torch.tensor(sorted(places), device=logs.device)
+        rest = logs.index_fill(-1, known, -torch.inf)
+        parts = [logs[..., sorted(some)] for some in tokens]
+        return torch.stack([part.logsumexp(-1) for part in (*parts, rest)], -1)
+
+    chosen = None if label is None else _label(label, classes)
+    rivals = len(answers) if len(answers) > 1 and chosen != len(answers) else None
+    name = f"answer {', '.join(answers)}"
+    return Output(name, DISTRIBUTION, read, classes=classes, chosen=chosen, rivals=rivals, kept=1)
+
+
+def answer_tokens(model: Model, answer: Any) -> set[int]:
+    """The tokens that are an answer: with a blank before it or not, as it is written or in lower case."""
+    if not isinstance(answer, str) or not answer.strip():
+        raise InputError(f"answers must be words, got {answer!r}")
+    tokenizer, word = model.texts.backend, answer.strip()
+    forms = {form for one in (word, word.lower()) for form in (one, " " + one)}
+    read = [tokenizer.encode(form, add_special_tokens=False).ids for form in forms]
+    tokens = {ids[0] for ids in read if len(ids) == 1}
+    if not tokens:
+        count = min(map(len, read))
+        raise InputError(f"an answer must be one token of {model.name}, got {answer!r} of {count}: use it as target")
+    return tokens
+
+
+def _target(model: Model, target: str, chat: bool) -> Output:
+    """The logarithm of the probability that a text is continued by another one."""
+    _check_predicts_next(model, "a target")
+    if not isinstance(target, str) or not target.strip():
+        raise InputError(f"target must be a text, got {target!r}")
+    written = target if chat or target[:1].isspace() else f" {target}"
+    ids = tuple(model.texts.backend.encode(written, add_special_tokens=False).ids)
+    if not ids:
+        raise InputError(f"target must have a token, got {target!r}: {model.name} does not know these characters")
+
+    def read(logits: Tensor) -> Tensor:
+        logs = _probabilities(logits[:, : len(ids)])  # of the last token there is nothing to read
+        wanted = torch.tensor(ids, device=logs.device)
+        return logs.gather(-1, wanted.expand(len(logs), -1)[..., None])[..., 0].sum(-1, keepdim=True)
+
+    return Output(f"target {target.strip()}", NUMBER, read, kept=len(ids) + 1, suffix=ids)
 
 
 def _label(label: str | int, classes: Sequence[str]) -> int:
@@ -221,6 +317,10 @@ def _pooled(rows: Tensor) -> Tensor:
     mean = wide(rows).mean(-2)
     size: Tensor = torch.linalg.vector_norm(mean, dim=-1, keepdim=True)
     return mean / size
+
+
+def _last_probabilities(logits: Tensor) -> Tensor:
+    return _probabilities(logits[:, -1])
 
 
 def _probabilities(logits: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from wordsway.errors import InputError
 from wordsway.memory import ResourceUsage
 from wordsway.models.ball import SEARCH, STEPS, BallProfile, ball_profile
 from wordsway.models.candidates import random_words
-from wordsway.models.outputs import decision_name, default_output, output_named
+from wordsway.models.outputs import Decision, chosen_output, decision_name
 from wordsway.models.rewrites import Rewrite, Rewriter
 from wordsway.models.words import Text, Word, WordLike
 from wordsway.records import Record, html_table
@@ -52,6 +52,8 @@ class WordEffect:
         The largest effect of a word that was tried: a lower bound, exact for its replacement.
     replacement : str or None
         The word that has it.
+    becomes : str or None
+        The decision with that word: its class, or the most likely token; None where the model does not decide.
     flip : bool or None
         Whether some word that was tried flips the decision; None where the model does not decide.
     leads : bool
@@ -66,6 +68,7 @@ class WordEffect:
     draws: int
     worst: float | None
     replacement: str | None
+    becomes: str | None
     flip: bool | None
     leads: bool
 
@@ -178,6 +181,9 @@ def profile(
     *,
     on: str | int | None = None,
     label: str | int | None = None,
+    answers: Sequence[str] | None = None,
+    target: str | None = None,
+    pair: str | None = None,
     budget: int | None = None,
     ball: bool = False,
     radius: float | None = None,
@@ -206,6 +212,13 @@ def profile(
         class, next or pooled, whichever the model has first.
     label
         A class whose probability is followed; default: the predicted one.
+    answers
+        Words of one token each, such as ``["Yes", "No"]``: what is measured is the probability that a decoder continues
+        the text with one of them, summed over its spellings. The decision is which of them is the most probable.
+    target
+        A text: what is measured is the logarithm of the probability that a decoder continues the text with it.
+    pair
+        A second text, for models that read two; its words are measured too.
     budget
         Passes of the model; default: 16 per word.
     ball
@@ -227,11 +240,11 @@ def profile(
     word of several tokens is replaced as a whole, so that the number of its tokens does not count.
     """
     limit = None if budget is None else check_size(budget, "budget")
-    read = model.read(text, cut=cut, chat=chat)
+    read = model.read(text, pair=pair, cut=cut, chat=chat)
     chosen = read.chosen(words, special)
     if not chosen:
         raise InputError("there must be a word to measure, got none")
-    output = output_named(model, default_output(model.network) if on is None else on, label)
+    output = chosen_output(model, on, label, answers, target, chat)
     with ResourceUsage() as usage:
         rewriter = Rewriter(model, read, output)
         study = _Study(rewriter, chosen, seed)
@@ -248,13 +261,19 @@ def profile(
         read,
         output.name,
         output.signed,
-        decision_name(model, output, before) if output.decides else None,
+        decision_name(model, output, output.decisions(before[None])[0]) if output.decides else None,
         float(output.score(before, before)) if output.predicts else None,
         effects,
         rewriter.passes,
         usage.computed_in(before.dtype, before.device, rewriter.passes),
         in_ball,
     )
+
+
+class _Tried(NamedTuple):
+    effect: float
+    margin: float
+    decision: Decision | None
 
 
 class _Study:
@@ -265,7 +284,7 @@ class _Study:
         self.pool = random_words(rewriter.model, seed)
         self.masked: list[float | None] = [None] * len(words)
         self.typical: list[list[float]] = [[] for _ in words]
-        self.tried: list[dict[str, tuple[float, float]]] = [{} for _ in words]  # effects and margins
+        self.tried: list[dict[str, _Tried]] = [{} for _ in words]
         # a mark is no word: what a random word does in the place of a comma is no measure of the comma
         self.active = [
             place for place, word in enumerate(words) if not word.special and any(sign.isalnum() for sign in word.text)
@@ -296,8 +315,8 @@ class _Study:
         places = [place for place, word in enumerate(self.words) if not word.special]
         if not places or (not mask and len(self.rewriter.text.scored) == 1):
             return
-        effects, _ = self.rewriter.effects([Rewrite(self.words[place], mask) for place in places])
-        for place, effect in zip(places, effects.tolist(), strict=True):
+        effects = self.rewriter.effects([Rewrite(self.words[place], mask) for place in places])
+        for place, effect in zip(places, effects.values.tolist(), strict=True):
             self.masked[place] = effect
 
     def _draw(self, start: int) -> None:
@@ -313,11 +332,13 @@ class _Study:
     def _try(self, pairs: Sequence[tuple[int, str]]) -> list[float]:
         if not pairs:
             return []
-        effects, margins = self.rewriter.effects([Rewrite(self.words[place], one) for place, one in pairs])
-        flips = [math.inf] * len(pairs) if margins is None else margins.tolist()
-        for (place, one), effect, margin in zip(pairs, effects.tolist(), flips, strict=True):
-            self.tried[place][one] = (effect, margin)
-        return [float(effect) for effect in effects.tolist()]
+        effects = self.rewriter.effects([Rewrite(self.words[place], one) for place, one in pairs])
+        values: list[float] = effects.values.tolist()
+        margins = [math.inf] * len(pairs) if effects.margins is None else effects.margins.tolist()
+        decisions: Sequence[Decision | None] = effects.decisions or [None] * len(pairs)
+        for (place, one), *tried in zip(pairs, values, margins, decisions, strict=True):
+            self.tried[place][one] = _Tried(*tried)
+        return values
 
     def _keep_leading(self) -> None:
         """Keep the words that cannot be told apart from the leader, on the random words that both have."""
@@ -344,8 +365,9 @@ class _Study:
     def _effect(self, place: int) -> WordEffect:
         values = np.array(self.typical[place])
         tried = self.tried[place]
-        worst = max(tried, key=lambda one: abs(tried[one][0]), default=None)
-        decides = self.rewriter.output.decides
+        worst = max(tried, key=lambda one: abs(tried[one].effect), default=None)
+        model, output = self.rewriter.model, self.rewriter.output
+        decision = None if worst is None else tried[worst].decision
         return WordEffect(
             self.words[place],
             self.masked[place],
@@ -353,9 +375,10 @@ class _Study:
             float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None,
             float(np.median(values)) if len(values) else None,
             len(values),
-            None if worst is None else tried[worst][0],
+            None if worst is None else tried[worst].effect,
             worst,
-            any(margin < 0 for _, margin in tried.values()) if decides else None,
+            None if decision is None else decision_name(model, output, decision),
+            any(one.margin < 0 for one in tried.values()) if output.decides else None,
             place in self.leading and len(values) > 0,
         )
 

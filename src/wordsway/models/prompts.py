@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from wordsway.checks import check_several
-from wordsway.errors import InputError
-from wordsway.models.outputs import output_named
+from wordsway.models.outputs import answer_tokens, output_named
 from wordsway.records import Record
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def prompt_pair(
     first, second
         The prompts.
     answers
-        Words whose probabilities are returned, summed over the ways to write the first token.
+        Words of one token whose probabilities are returned, summed over the ways to write them.
     chat
         Whether prompts are put into the model's chat template.
     """
@@ -74,18 +73,8 @@ def prompt_pair(
         phi = model.features(prompt, "next", chat=chat)
         with torch.no_grad():
             logs.append(output.read(phi.run(phi.embedded[None]))[0])
-    tokens = [_tokens(model, answer) for answer in answers]
+    tokens = [answer_tokens(model, answer) for answer in answers]
     shares = [tuple(float(log.exp()[list(some)].sum()) for some in tokens) for log in logs]
     change = float(output.change(logs[0], logs[1][None]))
     divergence = float(output.divergence(logs[0], logs[1][None]))
     return PromptPair(model.name, (first, second), tuple(answers), (shares[0], shares[1]), change, divergence)
-
-
-def _tokens(model: Model, answer: str) -> set[int]:
-    """The tokens that an answer can begin with."""
-    if not isinstance(answer, str) or not answer.strip():
-        raise InputError(f"answers must be words, got {answer!r}")
-    tokenizer = model.texts.backend
-    forms = {form for word in (answer, answer.lower()) for form in (word, " " + word)}
-    read = [tokenizer.encode(form, add_special_tokens=False).ids for form in forms]
-    return {ids[0] for ids in read if ids and tokenizer.decode(ids[:1]).strip()}

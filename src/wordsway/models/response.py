@@ -41,13 +41,20 @@ class TextFeatures:
     output : Output
         What the features are.
     embedded : Tensor (n, e)
-        X of the text itself: the embeddings of its tokens as the model takes them, in single precision at least.
+        X of the text itself: the embeddings of its tokens as the model takes them, in single precision at least. After
+        them come those of the continuation, where its probability is read.
+    second : int
+        Number of tokens at the end that belong to the second text of a pair, for models that are told which these are.
     """
 
     batched = True
 
-    def __init__(self, model: Model, ids: Sequence[int], on: str | int | Output = "last") -> None:
-        self.model, self.output = model, output_named(model, on)
+    def __init__(self, model: Model, ids: Sequence[int], on: str | int | Output = "last", second: int = 0) -> None:
+        self.model, self.output, self.second = model, output_named(model, on), second
+        ids = (*ids, *self.output.suffix)
+        if len(ids) > model.positions:
+            count = f"{model.positions} tokens, which is all that {model.name} reads, got {len(ids)}"
+            raise InputError(f"the text and its target must have at most {count}: shorten them")
         self.embedded = wide(model.embedded(ids))
         self._dtype = model.embedded(ids[:1]).dtype
         self._network = self._needed()
@@ -74,23 +81,27 @@ class TextFeatures:
         width = max(map(len, spans)) * self.embedded.shape[1]
         return TransformerResponse(self, self.embedded, spans, (len(spans), width), (len(spans),), base)
 
-    def run(self, batch: Tensor, past: Any = None, first: int = 0) -> Tensor:
-        """Rows (B, n, d) or logits (B, classes) of the network for embeddings (B, n, e) of texts of any length.
+    def run(self, batch: Tensor, past: Any = None, first: int = 0, second: int | None = None) -> Tensor:
+        """What the output reads from, for embeddings (B, n, e) of texts of any length: see `Output.read`.
 
         With keys and values of the `first` tokens in `past`, `batch` holds the rows after them, and so does what is
-        returned.
+        returned. The last `second` tokens are those of the second text of a pair; by default as many as in this one.
         """
         options: dict[str, Any] = {"attention_mask": self._mask(len(batch), first + batch.shape[1])}
+        second = self.second if second is None else second
+        if second and getattr(self.model.network.config, "type_vocab_size", 0) > 1:
+            kinds = torch.arange(batch.shape[1], device=batch.device) >= batch.shape[1] - second
+            options["token_type_ids"] = kinds.long().expand(len(batch), -1)
         if past is not None:
             options |= {"past_key_values": past, "use_cache": True}
         elif self.model.causal:
             options["use_cache"] = False
         given = batch.to(self._dtype, copy=True)  # some models write into what they are given
-        if self.output.name == "next":
-            options["logits_to_keep"] = 1
+        if self.output.kept:
+            options["logits_to_keep"] = self.output.kept
         if self.output.predicts:
             logits: Tensor = self._network(inputs_embeds=given, **options).logits
-            return logits[:, -1] if self.output.name == "next" else logits
+            return logits[:, -self.output.kept :] if self.output.kept else logits
         if self.output.layer is None or self._cuts_layers:
             rows: Tensor = self._network(inputs_embeds=given, **options)[0]
             return rows
@@ -102,8 +113,8 @@ class TextFeatures:
     def remember(self, X: Tensor) -> list[Any]:
         """Keys and values of every token in each layer that is run; none where some layer lacks some of them."""
         options: dict[str, Any] = {"attention_mask": self._mask(1, len(X)), "use_cache": True}
-        if self.output.name == "next":
-            options["logits_to_keep"] = 1
+        if self.output.kept:
+            options["logits_to_keep"] = self.output.kept
         with torch.no_grad():
             given = X[None].to(self._dtype, copy=True)
             past = getattr(self._network(inputs_embeds=given, **options), "past_key_values", None)
@@ -161,7 +172,7 @@ class CleanPass:
     Attributes
     ----------
     values : Tensor
-        What the network returns for the text itself: rows (1, n, d) or logits (1, classes).
+        What the network returns for the text itself: rows (1, n, d) or logits (1, ...).
     """
 
     def __init__(self, phi: TextFeatures, X: Tensor) -> None:
@@ -170,11 +181,11 @@ class CleanPass:
         with torch.no_grad():
             self.values = phi.run(X[None])
 
-    def run(self, texts: Tensor, first: int) -> Tensor:
+    def run(self, texts: Tensor, first: int, second: int | None = None) -> Tensor:
         """What the network returns for texts (B, m, e), of any length, that begin with the same `first` rows."""
         past = self._prefix(len(texts), first) if first > 0 else None
         if past is None:
-            return self.phi.run(texts)
+            return self.phi.run(texts, second=second)
         rest = self.phi.run(texts[:, first:], past, first)
         if self.phi.output.predicts:
             return rest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,14 +13,19 @@ from torch import Tensor
 
 from wordsway.errors import NumericalError
 from wordsway.models.candidates import embeddings_of
-from wordsway.models.outputs import ROWS, Output, wide
+from wordsway.models.outputs import ROWS, Decision, Output, wide
 from wordsway.models.response import CleanPass, TextFeatures
-from wordsway.models.words import Text, Word
+from wordsway.models.words import Text, Word, encoded
 
 if TYPE_CHECKING:
     from wordsway.models.model import Model
 
-Ids: TypeAlias = tuple[int, ...]
+
+class Tokens(NamedTuple):
+    """Token ids of a text, and how many at the end belong to the second text of a pair."""
+
+    ids: tuple[int, ...]
+    second: int = 0
 
 
 class Rewrite(NamedTuple):
@@ -28,6 +33,14 @@ class Rewrite(NamedTuple):
 
     word: Word
     replacement: str
+
+
+class Effects(NamedTuple):
+    """What rewrites do: their effects (T,), and where the output decides, their margins (T,) and decisions."""
+
+    values: Tensor
+    margins: Tensor | None = None
+    decisions: list[Decision] | None = None
 
 
 class Rewriter:
@@ -43,7 +56,7 @@ class Rewriter:
 
     def __init__(self, model: Model, text: Text, output: Output) -> None:
         self.model, self.text, self.output = model, text, output
-        self.phi = TextFeatures(model, text.ids, output)
+        self.phi = TextFeatures(model, text.ids, output, text.second)
         self._clean = CleanPass(self.phi, self.phi.embedded)
         self.before = output.read(self._clean.values)[0]
         if not bool(torch.isfinite(self.before).all()):
@@ -61,42 +74,56 @@ class Rewriter:
                 end += 1
         return whole[:start] + replacement + whole[end:]
 
-    def tokens(self, rewrites: Sequence[Rewrite]) -> list[Ids]:
+    def tokens(self, rewrites: Sequence[Rewrite]) -> list[Tokens]:
         """Token ids of the rewritten texts; a text that was cut stays cut, also where the rewritten one is too long."""
-        backend, limit = self.model.texts.backend, self.model.positions
-        encodings = backend.encode_batch_fast(
-            [self.written(one) for one in rewrites], add_special_tokens=not self.text.framed
-        )
+        suffix, limit = self.output.suffix, self.model.positions - len(self.output.suffix)
+        written = [self.written(one) for one in rewrites]
+        encodings = encoded(self.model.texts, written, self._seconds(rewrites, written), self.text.framed)
         closing = len(self.text.ids) - 1 - self.text.scored[-1].tokens[-1]  # tokens after the last word
+        texts = []
+        for encoding in encodings:
+            ids = tuple(encoding.ids)
+            if len(ids) > limit:
+                ids = (*ids[: limit - closing], *ids[len(ids) - closing :])
+            texts.append(Tokens(ids + suffix, sum(encoding.type_ids)))
+        return texts
+
+    def _seconds(self, rewrites: Sequence[Rewrite], written: Sequence[str]) -> list[int | None]:
+        """Where the second text of a pair begins in each rewritten one: a change of the first one moves it."""
+        start, whole = self.text.pair, len(self.text.text)
+        if start is None:
+            return [None] * len(written)
         return [
-            (*ids[: limit - closing], *ids[len(ids) - closing :]) if len(ids) > limit else tuple(ids)
-            for ids in (encoding.ids for encoding in encodings)
+            start + (len(text) - whole if one.word.start < start else 0)
+            for one, text in zip(rewrites, written, strict=True)
         ]
 
-    def readings(self, texts: Sequence[Ids]) -> Tensor:
+    def readings(self, texts: Sequence[Tokens]) -> Tensor:
         """What the output reads for token ids, (T, ...); not for rows, whose number differs between texts."""
         readings = self.before.new_empty(len(texts), *self.before.shape)
         for places, values in self._passes(texts):
             readings[places] = values
         return readings
 
-    def effects(self, rewrites: Sequence[Rewrite]) -> tuple[Tensor, Tensor | None]:
-        """The effect of each rewrite (T,), and its margin (T,) where the output decides.
+    def effects(self, rewrites: Sequence[Rewrite]) -> Effects:
+        """What each rewrite does.
 
         Rows are compared one by one; those of the replaced word and of its replacement count as one, their mean.
         """
         texts = self.tokens(rewrites)
         if self.output.kind != ROWS:
             readings = self.readings(texts)
-            margins = self.output.margin(self.before, readings) if self.output.decides else None
-            return self.output.effect(self.before, readings), margins
+            values = self.output.effect(self.before, readings)
+            if not self.output.decides:
+                return Effects(values)
+            return Effects(values, self.output.margin(self.before, readings), self.output.decisions(readings))
         effects = self.before.new_empty(len(texts))
         for places, rows in self._passes(texts):
             for place, now in zip(places, rows, strict=True):
                 word, deleted = rewrites[place].word, not rewrites[place].replacement
                 before, after = (self._merged(one, word, deleted) for one in (self.before, now))
                 effects[place] = self.output.effect(before, after[None])[0]
-        return effects, None
+        return Effects(effects)
 
     def _merged(self, rows: Tensor, word: Word, deleted: bool) -> Tensor:
         """Rows with those of the word, or of its replacement, as one; without it where it is deleted."""
@@ -104,18 +131,20 @@ class Rewriter:
         middle = rows[:0] if deleted else rows[first:end].mean(0, keepdim=True)
         return torch.cat([rows[:first], middle, rows[end:]])
 
-    def _passes(self, texts: Sequence[Ids]) -> Iterator[tuple[list[int], Tensor]]:
+    def _passes(self, texts: Sequence[Tokens]) -> Iterator[tuple[list[int], Tensor]]:
         """Places and readings of batches of texts of one length, so that none is padded."""
-        first = [self._first(ids) for ids in texts]
-        order = sorted(range(len(texts)), key=lambda place: (len(texts[place]), -first[place]))
-        for length, group in groupby(order, key=lambda place: len(texts[place])):
+        first = [self._first(text.ids) for text in texts]
+        shapes = [(len(text.ids), text.second) for text in texts]
+        order = sorted(range(len(texts)), key=lambda place: (shapes[place], -first[place]))
+        for (length, second), group in groupby(order, key=lambda place: shapes[place]):
             places = list(group)
             size = self.phi.batch_size(False, length)
             for batch in (places[start : start + size] for start in range(0, len(places), size)):
                 with torch.no_grad():
-                    embedded = wide(self.model.embedded([token for place in batch for token in texts[place]]))
+                    embedded = wide(self.model.embedded([token for place in batch for token in texts[place].ids]))
                     embedded = embedded.reshape(len(batch), length, -1)
-                    readings = self.output.read(self._clean.run(embedded, min(first[place] for place in batch)))
+                    shared = min(first[place] for place in batch)
+                    readings = self.output.read(self._clean.run(embedded, shared, second))
                 if not bool(torch.isfinite(readings).all()):
                     raise NumericalError(f"{self.model.name} must return finite numbers for texts: check its weights")
                 self.passes += len(batch)
@@ -140,9 +169,9 @@ class Rewriter:
         own = torch.stack([(gradient[tokens] * self.phi.embedded[tokens]).sum() for tokens in rows])
         return np.asarray((steep @ table.mT - own[:, None]).cpu().numpy())
 
-    def _first(self, ids: Ids) -> int:
+    def _first(self, ids: Sequence[int]) -> int:
         """The first token that differs from those of the text, for decoders; 0 for others, which reuse nothing."""
         if not self.model.causal:
             return 0
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ids, self.text.ids, strict=False)))
-        return min(same, len(ids) - 1, len(self.text.ids) - 1)
+        return min(same, len(ids) - len(self.output.suffix) - 1, len(self.text.ids) - 1)

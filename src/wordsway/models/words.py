@@ -65,6 +65,10 @@ class Text:
         Whether it is inside a chat template, which has the special tokens that the model expects.
     offset : int
         How many characters later a word is here than in the text of the user, because of that template.
+    pair : int or None
+        Where the second text of a pair begins; it is written on a line of its own after the first one.
+    second : int
+        Number of tokens that the tokenizer counts to the second text; they are the last ones.
     """
 
     text: str
@@ -73,6 +77,8 @@ class Text:
     cut: int = 0
     framed: bool = False
     offset: int = 0
+    pair: int | None = None
+    second: int = 0
 
     @property
     def scored(self) -> tuple[Word, ...]:
@@ -116,19 +122,33 @@ class Text:
         )
 
 
-def read_text(tokenizer: Tokenizer, text: Any, name: str, *, cut: bool = False, chat: bool = False) -> Text:
+def encoded(tokenizer: Tokenizer, texts: Sequence[str], seconds: Sequence[int | None], framed: bool) -> list[Any]:
+    """Encode texts, which may be pairs: the second one of each begins at its place in `seconds`, on its own line."""
+    inputs = [
+        text if place is None else (text[: place - 1], text[place:]) for text, place in zip(texts, seconds, strict=True)
+    ]
+    encodings: list[Any] = tokenizer.backend.encode_batch(inputs, add_special_tokens=not framed)
+    return encodings
+
+
+def read_text(
+    tokenizer: Tokenizer, text: Any, name: str, *, pair: Any = None, cut: bool = False, chat: bool = False
+) -> Text:
     """Split a text into what the model called `name` reads; see `Model.read`."""
-    if not isinstance(text, str):
-        raise InputError(f"text must be a string, got {type(text).__name__}: give one text at a time")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"text must be valid unicode, got half a character at {error.start}: correct it") from error
+    for given in (text,) if pair is None else (text, pair):
+        _check_text(given)
+    if pair is not None and (cut or chat):
+        raise InputError("a pair of texts can neither be cut nor chatted, got both: leave the pair or the option out")
     before, after = tokenizer.frame() if chat else ("", "")
     inner = text.strip() if chat else text
     whole, start = before + inner + after, len(before)
     end, offset = start + len(inner), start - text.index(inner)
-    tokens = _Tokens(whole, tokenizer.backend.encode(whole, add_special_tokens=not chat), tokenizer)
+    second = None
+    if pair is not None:
+        whole, second = f"{whole}\n{pair}", len(whole) + 1
+        end = len(whole)
+    encoding = encoded(tokenizer, [whole], [second], chat)[0]
+    tokens = _Tokens(whole, encoding, tokenizer, second or 0)
     kept = _kept(tokens, tokenizer.positions, name, cut, end)
     words = tuple(_words(tokens, kept, start, end))
     left_out = len(tokens.ids) - len(kept)
@@ -139,7 +159,17 @@ def read_text(tokenizer: Tokenizer, text: Any, name: str, *, cut: bool = False, 
                 "use a shorter chat template, or a model that reads more tokens"
             )
         raise InputError("text must have a word at least, got none: special tokens and blanks do not count")
-    return Text(whole, tuple(tokens.ids[place] for place in kept), words, left_out, chat, offset)
+    ids = tuple(tokens.ids[place] for place in kept)
+    return Text(whole, ids, words, left_out, chat, offset, second, sum(encoding.type_ids))
+
+
+def _check_text(text: Any) -> None:
+    if not isinstance(text, str):
+        raise InputError(f"text must be a string, got {type(text).__name__}: give one text at a time")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"text must be valid unicode, got half a character at {error.start}: correct it") from error
 
 
 @cache
@@ -162,11 +192,15 @@ def _word() -> Any:
 class _Tokens:
     """The tokens of a text: ids, names, characters in the text without blanks around them, and which are special."""
 
-    def __init__(self, text: str, encoding: Any, tokenizer: Tokenizer) -> None:
+    def __init__(self, text: str, encoding: Any, tokenizer: Tokenizer, second: int) -> None:
         self.text = text
         self.ids: list[int] = list(encoding.ids)
         self.names: list[str] = list(encoding.tokens)
-        self.spans = [_stripped(text, *span) for span in encoding.offsets]
+        shifts = [second if of else 0 for of in encoding.sequence_ids]  # offsets of a second text count from its start
+        self.spans = [
+            _stripped(text, start + shift, end + shift)
+            for (start, end), shift in zip(encoding.offsets, shifts, strict=True)
+        ]
         named = tokenizer.special
         self.special = [
             bool(added) or (number in named and text[span[0] : span[1]] == named[number])

@@ -33,6 +33,8 @@ _KINDS = {
     "class": "total variation of the distributions",
     "labels": "largest change of a label's probability",
     "number": "absolute change",
+    "answer": "total variation of the distributions",
+    "target": "absolute change",
 }
 _WORD = 24  # columns of a word
 _NAMED = 5  # of the words that cannot be told apart
@@ -42,12 +44,16 @@ _PALE, _STRONG = (255, 243, 230), (240, 125, 50)  # behind black letters
 
 def measured_on(on: str) -> str:
     """Describe the output that a change is measured on: "last, the last hidden state of all tokens"."""
+    if on.startswith("answer "):
+        return f"the probabilities of the answers {visible(on.removeprefix('answer '))}"
+    if on.startswith("target "):
+        return f'the logarithm of the probability that the text goes on with "{visible(on.removeprefix("target "))}"'
     return f"{on}, {_ON[on]}" if on in _ON else f"{on}, its hidden state of all tokens"
 
 
 def change_kind(on: str) -> str:
     """Describe how a change is measured."""
-    return _KINDS.get(on, "relative change")
+    return _KINDS.get(on.split(" ")[0], "relative change")
 
 
 def radius_used(options: Options) -> str:
@@ -58,7 +64,7 @@ def radius_used(options: Options) -> str:
 def print_profile(profile: TextProfile, options: Options, model: str) -> None:
     """Print the profile of one text: title, strip, table, and the word that the model depends on most."""
     out = console()
-    print_title(options, model)
+    print_title(options, model, profile.on)
     if profile.text.cut:
         out.print(f"the last {profile.text.cut} tokens of the text were cut off", style="yellow")
     out.print()
@@ -88,11 +94,11 @@ def print_total(measured: int, stored: int, refused: int) -> None:
     console().print(f"\ntexts: measured {measured}, stored before {stored}{rest}", style="bold")
 
 
-def print_title(options: Options, model: str) -> None:
+def print_title(options: Options, model: str, on: str) -> None:
     """Print what is measured, on what, and how."""
     frame = ", in the chat template" if options.chat else ""
     ball = f"; ball: {options.mode}, radius {radius_used(options)}" if options.ball else ""
-    console().print(Text(f"{model}{frame}, measured on {measured_on(options.on or '')}{ball}", "bold"))
+    console().print(Text(f"{model}{frame}, measured on {measured_on(on)}{ball}", "bold"))
 
 
 def print_swaps(swaps: Swaps) -> None:
@@ -201,6 +207,8 @@ def _print_words(out: Console, profile: TextProfile) -> None:
     }
     if any(row["flip"] is not None for row in rows):
         columns["flips"] = lambda row: "yes" if row["flip"] else ""
+        if not profile.signed:
+            columns["becomes"] = lambda row: None if row["becomes"] is None else _token(row["becomes"])
     if profile.ball is not None:
         columns["sensitivity"] = "sensitivity"
     out.print(table(rows, columns, bold=lambda row: bool(row["leads"]), spare=("",), digits=3, right=("typical",)))
@@ -217,7 +225,8 @@ def leading(profile: TextProfile) -> str:
     """Name the prediction, and the word that it depends on most, or those that cannot be told apart."""
     model = profile.model
     if profile.decision is not None:
-        model += f" predicts {visible(profile.decision)}, {number(profile.before, 3)}; it"
+        named = visible(profile.decision) if profile.signed else _token(profile.decision)
+        model += f" predicts {named}, {number(profile.before, 3)}; it"
     leaders = [one for one in profile.words if one.leads]
     if not leaders:
         return f"{model} was measured on no word that another one can replace"
@@ -230,12 +239,19 @@ def leading(profile: TextProfile) -> str:
     return f"{model} depends most on {word}: another word changes {what} by {typical}"
 
 
+def _token(token: str) -> str:
+    """A token in quotes, since it may begin with a blank or be one."""
+    return f'"{visible(token)}"'
+
+
 def _typical(mean: float | None, error: float | None) -> str:
     """A mean with its standard error."""
     return number(mean, 3) + ("" if error is None else f" +- {number(error, 2)}")
 
 
 def _followed(profile: TextProfile) -> str:
+    if profile.on.startswith("target "):
+        return "the logarithm"
     return "the number" if profile.decision is None else "the probability"
 
 
