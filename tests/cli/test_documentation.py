@@ -102,7 +102,7 @@ def test_the_page_shows_what_the_lists_print(run: Run, command: str) -> None:
         "text Love --ball --mode fast --special",
         "swaps Love --word 0 --top 1 --checks 20",
         "flips Love! --model smollm2 --candidates delete",
-        "length --lengths 6 --texts 1 --steps 1 --no-maps",
+        "length --lengths 6 --texts 1 --draws 1 --no-maps",
         "models",
         "figures",
         "maps",

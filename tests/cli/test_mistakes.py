@@ -19,7 +19,7 @@ MEASURE = "measure raf --n 4 --d 4"
 GENERALIZE = "generalize raf --n 5 --d 6 --samples 8"
 NTK = "ntk --samples 12 --width 6"
 ROBUSTNESS = "robustness ntk --samples 12 --d 8 --width 5"
-LENGTH = "length --lengths 8 16 --texts 2 --steps 2"
+LENGTH = "length --lengths 8 16 --texts 2 --draws 2"
 TEXT = "text one.word --budget 2"
 SWAPS = "swaps one.word --checks 20"
 HUGE = "1" + "0" * 20
@@ -181,6 +181,10 @@ def test_mistakes_are_the_same_without_json(run: Run, command: str, message: str
         (["text", "a", "--ball", "--word", "0", "--special"], "--word and --special exclude each other"),
         (["text", "a", "--steps", "4"], "need --ball"),
         (["text", "--input", "a.txt", "--html", "a.html"], "--html and --input exclude each other"),
+        (["length", "--radius", "0"], "--radius and --steps need --ball"),
+        (["length", "--ball", "--draws", "2"], "--draws and --ball exclude each other"),
+        (["length", "--texts", "2", "--input", "a.txt"], "--texts and --input exclude each other"),
+        (["length", "--column", "body"], "--column needs --input"),
     ],
 )
 def test_usage_errors_exit_with_2(

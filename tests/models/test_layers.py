@@ -14,7 +14,6 @@ from wordsway import InputError
 from wordsway.models import Model
 from wordsway.models.ball import ball_profile
 from wordsway.models.layers import _Stack, attracting_direction, one_head
-from wordsway.models.length import LengthCurve, length_curve, map_curves
 from wordsway.models.words import Text, Word
 
 KINDS = ("bert", "roberta", "distilbert", "gpt2", "llama", "qwen2")
@@ -168,75 +167,6 @@ def test_two_prompts_and_their_answers() -> None:
 def test_an_encoder_has_no_answers(minilm: Model) -> None:
     with pytest.raises(InputError, match="next needs a model that predicts the next token, got minilm"):
         minilm.prompt_pair("a", "b")
-
-
-# Against the length of the text
-
-
-def test_a_review_grows_around_the_sentence(minilm: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured: list[tuple[Text, Word]] = []
-    real = ball_profile
-
-    def note(model: Model, text: Text, words: list[Word], **options: Any) -> Any:
-        measured.append((text, words[0]))
-        return real(model, text, words, **options)
-
-    monkeypatch.setattr("wordsway.models.length.ball_profile", note)
-    found = length_curve(minilm, [16, 6], texts=2, steps=2, seed=3)
-    assert found.lengths == (6, 16)
-    assert [len(text.ids) for text, _ in measured] == [6, 6, 16, 16]
-    sentence = minilm.read("I love her smile").ids
-    reviews = minilm.review_tokens(2, 16, 3)
-    for number, (text, word) in enumerate(measured[2:]):
-        assert text.ids[0] == sentence[0]
-        assert text.ids[-1] == sentence[-1]
-        (place,) = word.tokens
-        assert list(text.ids[place - 3 : place + 1]) == list(sentence[1:5])
-        assert list(text.ids[1:6]) == reviews[number, 1:6].tolist()
-        assert list(text.ids[10:15]) == reviews[number, 6:11].tolist()
-    assert [len(values) for values in found.values] == [2, 2]
-    assert [record["n"] for record in found.rows()] == [6, 16]
-
-
-def test_a_special_token_within_the_sentence_stays_there(minilm: Model) -> None:
-    from wordsway.models.length import _grown
-
-    found = minilm.read("I love [MASK] smile")
-    text, word = _grown(found, found.scored[-1], list(range(2000, 2100)), 16)
-    (place,) = word.tokens
-    assert text.ids[place - 3 : place + 1] == found.ids[1:5]
-    assert len(text.ids) == 16
-
-
-def test_exponents_of_curves() -> None:
-    lengths = (10, 100, 1000)
-    halves = LengthCurve("half", lengths, tuple((n**-0.5, n**-0.5) for n in lengths))
-    assert halves.exponent == pytest.approx(-0.5)
-    assert halves.deviation == [0, 0, 0]
-    assert LengthCurve("one", (10,), ((1.0,),)).exponent is None
-    assert LengthCurve("zero", (10, 20), ((0.0,), (0.0,))).exponent is None
-    rf, raf = map_curves((16, 64), 32, texts=2)
-    assert (rf.name, raf.name) == ("rf", "raf")
-    assert rf.exponent is not None
-    assert raf.exponent is not None
-    assert rf.exponent < -0.3 < raf.exponent
-
-
-@pytest.mark.parametrize(
-    ("lengths", "options", "message"),
-    [
-        ([3, 16], {}, "lengths must be at least 6, the tokens of the sentence, got 3"),
-        ([16, 600], {}, "lengths must be at most 512, which minilm reads, got 600"),
-        ([], {}, "lengths must name at least one number of tokens, got none"),
-        (16, {}, "lengths must be a sequence, got 16: put it in a list"),
-        ([16], {"texts": 0}, "texts must be an integer >= 1, got 0"),
-        ([16], {"word": 7}, "word must be a position from 0 to 3 or a word of the text, got 7"),
-        ([16], {"sentence": " "}, "text must have a word at least"),
-    ],
-)
-def test_bad_lengths_are_refused(lengths: Any, options: dict[str, Any], message: str, minilm: Model) -> None:
-    with pytest.raises(InputError, match=message):
-        length_curve(minilm, lengths, **options)
 
 
 # Heads

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from wordsway.cli.options import EmbeddingRadius, Json, On, Seed, position_or_word
+from wordsway.cli.options import EmbeddingRadius, Json, Seed, position_or_word
 from wordsway.cli.running import deliver
-
-if TYPE_CHECKING:
-    from wordsway.models.length import LengthCurve
+from wordsway.cli.text import Column, On
 
 Models = Annotated[
     list[str] | None,
@@ -25,13 +23,23 @@ Lengths = Annotated[
     ),
 ]
 Sentence = Annotated[
-    str | None, typer.Option(metavar="TEXT", help='sentence in the middle of reviews; default: "I love her smile"')
+    str | None, typer.Option(metavar="TEXT", help='sentence inside other texts; default: "I love her smile"')
 ]
 Word = Annotated[
-    str | None, typer.Option(metavar="WORD", help="its word that moves, or the position of it; default: the last one")
+    str | None, typer.Option(metavar="WORD", help="its word that changes, or the position of it; default: the last one")
 ]
-Texts = Annotated[int, typer.Option(metavar="T", help="reviews, for means and standard deviations")]
-Steps = Annotated[int, typer.Option(metavar="N", help="forward and backward passes of a search")]
+Texts = Annotated[int | None, typer.Option(metavar="T", help="film reviews around the sentence; default: 6")]
+Input = Annotated[
+    str | None,
+    typer.Option(
+        "--input", metavar="FILE", help="texts around the sentence: a .txt (one per line), .csv or .jsonl file"
+    ),
+]
+Draws = Annotated[
+    int | None, typer.Option(metavar="D", help="random words in its place, the same for all lengths; default: 8")
+]
+Ball = Annotated[bool, typer.Option("--ball", help="move its embedding in a ball instead, by a search")]
+Steps = Annotated[int | None, typer.Option(metavar="N", help="with --ball: passes of a search; default: 16")]
 Maps = Annotated[bool, typer.Option("--maps/--no-maps", help="measure rf and raf at the same sizes too")]
 
 
@@ -40,41 +48,61 @@ def length(
     lengths: Lengths = None,
     sentence: Sentence = None,
     word: Word = None,
-    texts: Texts = 3,
-    on: On = "last",
+    texts: Texts = None,
+    file: Input = None,
+    column: Column = None,
+    draws: Draws = None,
+    on: On = None,
+    ball: Ball = False,
     radius: EmbeddingRadius = None,
-    steps: Steps = 16,
+    steps: Steps = None,
     maps: Maps = True,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
     """Measure how far one word moves a model, against the length of the text around it."""
+    for wrong, message in (
+        (file is not None and texts is not None, "--texts and --input exclude each other: all texts of FILE are used"),
+        (file is None and column is not None, "--column needs --input: reviews have no columns"),
+        (ball and draws is not None, "--draws and --ball exclude each other: a ball has no words to draw"),
+        (
+            not ball and (radius is not None or steps is not None),
+            "--radius and --steps need --ball: they are about its search",
+        ),
+    ):
+        if wrong:
+            raise typer.BadParameter(message)
     from wordsway.checks import check_size
+    from wordsway.data.texts import read_texts
     from wordsway.models import load
-    from wordsway.models.length import LENGTHS, SENTENCE, check_lengths, length_curve, map_curves
+    from wordsway.models.length import DRAWS, LENGTHS, SENTENCE, TEXTS, check_lengths, length_curve, map_curves
+    from wordsway.models.outputs import output_named
     from wordsway.report.measurements import print_lengths
 
     sizes = sorted({check_size(n, "lengths") for n in lengths or LENGTHS})
+    count = check_size(DRAWS if draws is None else draws, "draws")
+    reviews = check_size(TEXTS if texts is None else texts, "texts")
+    lines = None if file is None else [line.text for line in read_texts(file, column or "text")]
     loaded = [load(name) for name in dict.fromkeys(model or ["minilm"])]
     around = SENTENCE if sentence is None else sentence
-    for one in loaded:
-        check_lengths(one, sizes, around)  # of all models, before the first is measured
+    for one in loaded:  # all models, before the first is measured
+        check_lengths(one, sizes, around)
+        if on is not None:
+            output_named(one, on)
     options: dict[str, Any] = {
         "sentence": around,
         "word": None if word is None else position_or_word(word),
-        "texts": texts,
+        "texts": reviews if lines is None else lines,
+        "draws": count,
         "on": on,
+        "ball": ball,
         "radius": radius,
-        "steps": steps,
+        "steps": 16 if steps is None else steps,
         "seed": seed,
         "progress": not as_json and sys.stderr.isatty(),
     }
     curves = chain(
         (length_curve(one, sizes, **options) for one in loaded),
-        map_curves(sizes, loaded[0].d, texts, seed) if maps else (),
+        map_curves(sizes, loaded[0].d, reviews, seed, None if ball else count) if maps else (),
     )
-    deliver((_rows(curve, on) for curve in curves), as_json, print_lengths)
-
-
-def _rows(curve: LengthCurve, on: str) -> list[dict[str, Any]]:
-    return [{**row, "on": on, "exponent": curve.exponent} for row in curve.rows()]
+    deliver(([{**row, **curve.fit()} for row in curve.rows()] for curve in curves), as_json, print_lengths)

@@ -80,6 +80,11 @@ class Reviews:
             self._tokens |= {k: np.array(ids, self._dtype) for k, ids in zip(missing, openings, strict=True)}
         return [self._tokens[number] for number in numbers]
 
+    def texts(self, reviews: Iterable[int]) -> list[str]:
+        """Return some reviews as they are written."""
+        texts, _ = _read_texts(self._texts)
+        return [texts[number] for number in reviews]
+
     def draw(self, count: int, n: int, seed: int) -> list[int]:
         """Return the numbers of `count` reviews with at least n tokens, drawn without replacement.
 

@@ -138,20 +138,53 @@ def _point(members: Sequence[Row]) -> dict[str, Any]:
 
 
 def print_lengths(rows: Sequence[Row]) -> None:
-    """Print word sensitivity against the length of the context, a column for each model, with the exponents."""
+    """Print the change that one word makes against the length of the context, a column for each model, with exponents.
+
+    `rows` are those of `LengthCurve`, each with the fit of its curve.
+    """
     lengths = sorted({row["n"] for row in rows})
+    outputs = list(dict.fromkeys(row["on"] for row in rows if row["on"] is not None))
     lines: dict[Any, dict[str, str]] = {n: {"n": str(n)} for n in lengths}
+    if len(outputs) > 1:
+        lines = {"on": {"n": "on"}, **lines}
     if len(lengths) > 1:
-        lines["exponent"] = {"n": "exponent"}
-    for row in rows:
-        deviation = row["deviation"] if row["texts"] > 1 else None
-        lines[row["n"]][row["model"]] = plus_minus(row["sensitivity"], deviation)
-        if len(lengths) > 1 and row["exponent"] is not None:
-            lines["exponent"][row["model"]] = f"{row['exponent']:.2f}"
+        lines |= {"exponent": {"n": "exponent"}, "95%": {"n": "95%"}}
+    notes: list[Text | str] = []
+    for (name,), members in curves(rows, "model").items():
+        if len(outputs) > 1 and members[0]["on"] is not None:
+            lines["on"][name] = members[0]["on"]
+        for row in members:
+            error = "" if row["error"] is None else f" +- {number(row['error'], 2)}"
+            lines[row["n"]][name] = f"{number(row['sensitivity'], 3)}{error}"
+        fit = members[0]
+        if len(lengths) < 2 or fit["exponent"] is None:
+            continue
+        error = "" if fit["exponent_error"] is None else f" +- {fit['exponent_error']:.2f}"
+        lines["exponent"][name] = f"{fit['exponent']:.2f}{error}"
+        if fit["exponent_low"] is not None:
+            lines["95%"][name] = f"{fit['exponent_low']:.2f} to {fit['exponent_high']:.2f}"
+        if fit["power_law"] is False:
+            short, long = f"n^{fit['exponent_short']:.2f}", f"n^{fit['exponent_long']:.2f}"
+            notes.append(
+                Text(f"{name}: no power law: {short} for the shorter lengths, {long} for the longer", "yellow")
+            )
+    where = f", on {outputs[0]}" if len(outputs) == 1 else ""
+    measured = f"{rows[0]['draws']} random words in its place" if rows[0]["by"] == "swaps" else "the largest in a ball"
+    title = f"change by one word against the length of the context{where}: {measured}"
+    notes.append(Text(_length_note(outputs, rows[0]["by"]), NOTE))
     columns: Columns = {name: name for name in ("n", *(row["model"] for row in rows))}
-    note = "exponent -0.5: the effect of one word vanishes in long contexts; 0: it does not depend on length"
-    title = f"word sensitivity against the length of the context, on {rows[0]['on']}"
-    show(title, table(list(lines.values()), columns, right=list(columns)), Text(note, NOTE))
+    show(title, table(list(lines.values()), columns, right=list(columns)), *notes)
+
+
+def _length_note(outputs: Sequence[str], by: str) -> str:
+    """What errors and exponents mean for these outputs."""
+    sample = "texts and words" if by == "swaps" else "texts"
+    parts = [f"+-: standard error over {sample}", "exponent 0: the effect does not depend on length"]
+    if any(on == "last" or on.startswith("layer") for on in outputs):
+        parts.append("-0.5 on the hidden state of all tokens: only the row of the word itself changes")
+    if "pooled" in outputs:
+        parts.append("-1 on pooled: only the row of the word itself changes")
+    return "; ".join(parts)
 
 
 def print_maps(rows: Sequence[Row], source: str) -> None:
