@@ -38,7 +38,7 @@ def figure(name: str) -> Experiment:
 def _sensitivity(point: Record, seed: int) -> Record:
     n, noise = float(point["n"]), 1.01 if seed % 2 else 0.99
     root = (1 + 1 / math.sqrt(n)) / math.sqrt(n) * float(point.get("depth", 1))
-    value = noise * (2.0 if point["map"] == "raf" else root)
+    value = noise * (2.0 if point["map"] in ("raf", "qkv") else root)
     return {"sensitivity": value, "ceiling": 1.5 * value, "status": "locally converged"}
 
 

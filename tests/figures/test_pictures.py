@@ -20,7 +20,8 @@ from wordsway.figures import all_figures
 from wordsway.figures._style import render, style
 from wordsway.report.results import write_figure, write_page
 
-NAMES = ("fig2-drf", "fig2-rf", "fig3-raf", "fig3-relu")
+MAPS = {"fig2-drf": "drf", "fig2-rf": "rf", "fig3-raf": "raf", "fig3-relu": "relu-raf"}
+NAMES = tuple(MAPS)
 CONFIG = RunConfig(trials=2)
 LIGHT, DARK = b"#1b1f24", b"#e6e8eb"
 
@@ -77,7 +78,7 @@ def test_what_a_picture_of_word_sensitivity_shows(name: str) -> None:
         figure(name).plot(rows, canvas)
     panels: list[Any] = canvas.axes
     assert [axes.get_title(loc="left") for axes in panels] == ["reviews", "Gaussian contexts"]
-    mine = [one for one in rows if one["map"] != "raf" or name == "fig3-raf"]
+    mine = [one for one in rows if one["map"] == MAPS[name]]
     mine = [one for one in mine if one["panel"] == "reviews"]
     column, letter = ("depth", "L") if name == "fig2-drf" else ("d", "d")
     lines = {line.get_label(): line.get_data() for line in panels[0].get_lines()}
@@ -85,6 +86,9 @@ def test_what_a_picture_of_word_sensitivity_shows(name: str) -> None:
     for value in values:
         expected = sorted((one["n"], one["mean"]) for one in mine if one[column] == value)
         assert list(zip(*lines.pop(f"{letter} = {value}"), strict=True)) == expected
+    if name == "fig3-raf":
+        qkv = sorted((one["n"], one["mean"]) for one in rows if (one["map"], one["panel"]) == ("qkv", "reviews"))
+        assert list(zip(*lines.pop("qkv, d = 384"), strict=True)) == qkv
     ((label, theory),) = lines.items()
     assert label in ("∝ $n^{-1/2}(1 + n^{-1/2})$", "S = 1", "softmax, d = 384")
     assert len(theory[0]) >= 2
@@ -124,7 +128,7 @@ def test_a_result_draws_itself(tmp_path: Path) -> None:
 
 
 def test_a_figure_whose_own_trials_are_all_missing_has_a_note() -> None:
-    rows = [one for one in table("fig3-relu") if one["map"] == "raf"]
+    rows = [one for one in table("fig3-relu") if one["map"] != "relu-raf"]
     assert {verdict.holds for verdict in figure("fig3-relu").claims(rows)} == {None}
     drawn = render(_draw("fig3-relu", rows), "svg")
     assert drawn == render(lambda canvas: None, "svg")
@@ -148,7 +152,7 @@ def test_without_matplotlib_the_message_has_the_command_that_installs_it(monkeyp
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers_below_an_axis_do_not_touch(name: str) -> None:
     places = {parameters["n"] for parameters in figure(name).grid(RunConfig(scale="paper", trials=1))}
-    own = [one for one in table(name) if one["map"] != "raf" or name == "fig3-raf"]
+    own = [one for one in table(name) if one["map"] == MAPS[name]]
     rows = [{**own[0], "n": n} for n in sorted(places)]
     with style(dark=False):
         canvas = Figure(layout="constrained", dpi=100)

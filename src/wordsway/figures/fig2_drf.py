@@ -38,5 +38,4 @@ FIGURE = shared.experiment(
     trials={"quick": 4, "paper": 10},
     claims=claims,
     plot=partial(shared.plot, curve="depth"),
-    version=4,
 )

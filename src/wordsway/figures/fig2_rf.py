@@ -26,5 +26,4 @@ FIGURE = shared.experiment(
     trials={"quick": 8, "paper": 10},
     claims=claims,
     plot=shared.plot,
-    version=4,
 )

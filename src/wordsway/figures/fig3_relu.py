@@ -11,7 +11,7 @@ from wordsway.figures import fig3_raf
 
 def claims(table: Table) -> list[Verdict]:
     def judge(panel: str, rows: Table) -> list[Verdict]:
-        relu, softmax = _of(rows, "relu-raf"), _of(rows, "raf")
+        relu, softmax = fig3_raf.of_map(rows, "relu-raf"), fig3_raf.of_map(rows, "raf")
         return [
             falls(f"{panel}: S falls with n for every d", relu, curve=("d",)),
             below(f"{panel}: it is below that of softmax attention at every point", relu, softmax, ("d", "n")),
@@ -23,15 +23,11 @@ def claims(table: Table) -> list[Verdict]:
 def plot(table: Table, figure: style.Figure) -> None:
     def guide(axes: style.Axes, rows: Table) -> None:
         widest = max(row["d"] for row in rows)
-        line = [row for row in _of(table, "raf") if (row["panel"], row["d"]) == (rows[0]["panel"], widest)]
+        line = [row for row in fig3_raf.of_map(table, "raf") if (row["panel"], row["d"]) == (rows[0]["panel"], widest)]
         line.sort(key=lambda row: int(row["n"]))
         style.theory(axes, [row["n"] for row in line], [row["mean"] for row in line], f"softmax, d = {widest}")
 
-    shared.plot(_of(table, "relu-raf"), figure, guide=guide)
-
-
-def _of(table: Table, name: str) -> Table:
-    return [row for row in table if row["map"] == name]
+    shared.plot(fig3_raf.of_map(table, "relu-raf"), figure, guide=guide)
 
 
 FIGURE = shared.experiment(
