@@ -32,23 +32,26 @@ REVIEWS = {"data": "imdb", "n": 5, "d": 8, "samples": 4}
 ADVERSARIAL = {**ENCODER, "layer": 2, "causal": False}
 
 
-@pytest.mark.parametrize(("name", "depth"), [("rf", None), ("drf", 2), ("raf", None), ("relu-raf", None)])
+@pytest.mark.parametrize(
+    ("name", "depth", "d"),
+    [("rf", None, 8), ("drf", 2, 8), ("raf", None, 8), ("relu-raf", None, 8), ("relu-raf", None, 24)],
+)
 def test_word_sensitivity_is_that_of_the_first_word_as_measure_prints_it(
-    name: str, depth: int | None, capsys: pytest.CaptureFixture[str]
+    name: str, depth: int | None, d: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = {} if depth is None else {"depth": depth}
     options = [] if depth is None else ["--depth", str(depth)]
     with pytest.raises(SystemExit):
-        main(["measure", name, "--n", "6", "--d", "8", "--seed", "3", "--json", *options])
+        main(["measure", name, "--n", "6", "--d", str(d), "--seed", "3", "--json", *options])
     line = json.loads(capsys.readouterr().out)
-    record = record_of(figure("fig2-rf"), {"map": name, "data": "gaussian", "d": 8, "n": 6, **more}, 3)
+    record = record_of(figure("fig2-rf"), {"map": name, "data": "gaussian", "d": d, "n": 6, **more}, 3)
     for key in ("ceiling", "ceiling_kind", "dtype", "word"):
         assert record[key] == line[key]
     assert record["status"] == "locally converged"
-    if name == "relu-raf":  # it searches longer than measure does, and may find a little more
-        assert line["sensitivity"] * (1 - 1e-9) <= record["sensitivity"] <= line["sensitivity"] * 1.02
+    if d == 24:  # relu scores are searched longer than measure does: more in some trials, the same to 1e-5 in this one
+        assert line["sensitivity"] * (1 - 1e-5) <= record["sensitivity"] <= line["sensitivity"] * 1.02
     else:
-        response = map_named(name).respond(gaussian_context(6, 8, 3), 0, MapOptions(depth=depth), 3)
+        response = map_named(name).respond(gaussian_context(6, d, 3), 0, MapOptions(depth=depth), 3)
         assert record["sensitivity"] == line["sensitivity"] == response_sensitivity(response, 0, seed=3).value
 
 
