@@ -47,8 +47,8 @@ _NAMES = ("value", "key", "query")
 # Starts of a search, tuned on Gaussian contexts of 20 to 100 words: their number, the shares of rows that they raise,
 # and how much of the direction that raises the word's score of itself, of which there are a few, is mixed in.
 _CAPTURING, _SUBSETS, _MIX, _ATTRACTING = 60, (0.05, 0.1, 0.25, 0.5), (0.0, 0.5, 1.0, 2.0), 8
-# Of relu scores: contexts of at most so many words and dimensions are searched from so many random starts, and from so
-# many that cancel the word up to so much of its length. Tuned on 180 contexts of 1 to 15 words and 2 to 12 dimensions;
+# Contexts of at most so many words and dimensions are searched from so many random starts; with relu scores also from
+# so many that cancel the word up to so much of its length. Tuned on 180 contexts of 1 to 15 words, 2 to 12 dimensions;
 # in larger ones the short search misses less, and the long one of all words at once would take much memory.
 _SMALL, _RANDOM, _CANCELLING, _NEAR = 20, 200, 100, 0.003
 
@@ -125,24 +125,24 @@ class OneWordResponse:
 
     @property
     def hints(self) -> SearchHints:
-        relu, cheap = self.attention.score.name == "relu", self._cheap
+        relu = self.attention.score.name == "relu"
         return SearchHints(
             self.context.dtype,
             self.context.device,
             starts=self._starts,
             nearby=self._nearby if relu else None,
             # short contexts have many local maxima, and are cheap
-            random_starts=_RANDOM if cheap else min(max(10, 1000 // self.n), 48),
+            random_starts=_RANDOM if self._small else min(max(10, 1000 // self.n), 48),
             work=4.0 * self.reading.size * len(self.words),
             nonsmooth=relu,
-            cheap=cheap,
+            cheap=self._small,
             inners=self.inners,
         )
 
     @property
-    def _cheap(self) -> bool:
-        """Whether scores are relu, and so few that calls take longer than their arithmetic."""
-        return self.attention.score.name == "relu" and max(self.context.shape) <= _SMALL
+    def _small(self) -> bool:
+        """Whether there are so few scores that calls take longer than their arithmetic."""
+        return max(self.context.shape) <= _SMALL
 
     def _set_up_reading(self) -> None:
         """The matrix that maps Delta to t, P D, the scores of the moved row and the projections."""
@@ -459,7 +459,8 @@ class OneWordResponse:
         """
         maps = self.reading[self._slices["t"]].astype(np.float64)  # H n d
         # relu scores: these directions lead to points where all scores of the moved row are 0, up to rounding
-        count = 0 if self.attention.score.name == "relu" else _CAPTURING
+        relu = self.attention.score.name == "relu"
+        count = 0 if relu else _CAPTURING
         subsets = _unit((source.random((count, len(maps))) < source.choice(_SUBSETS, (count, 1))) @ maps)
         own = self._attracting(source)[source.integers(_ATTRACTING, size=count)]  # B d
         mix = source.choice(_MIX, (count, 1, 1))
@@ -471,7 +472,7 @@ class OneWordResponse:
                 top = np.linalg.eigh(maps @ maps.T if wide else maps.T @ maps)[1][:, -1]
             direction = np.broadcast_to(_unit(maps.T @ top if wide else top), (1, *starts.shape[1:]))
             starts = np.concatenate([direction, -direction, starts])
-        if self._cheap:
+        if relu and self._small:
             starts = np.concatenate([starts, self._cancelling(source)])
         return torch.from_numpy(starts).to(self.context).reshape(-1, *self.shape)
 
@@ -507,7 +508,7 @@ class OneWordResponse:
         inequalities, until all of them hold or 100 steps are taken (there may be no such point); the result is only a
         starting point.
         """
-        keys = (self.words + np.arange(self.n if self._cheap else 1)[:, None]) % self.n  # K W
+        keys = (self.words + np.arange(self.n if self._small else 1)[:, None]) % self.n  # K W
         point = np.repeat(self._lift(delta[:3]), len(keys), axis=0)  # B W d
         key = np.tile(keys, (len(point) // len(keys), 1))[..., None, None].repeat(self.heads, axis=2)  # B W H 1
         radius = np.linalg.norm(point, axis=-1, keepdims=True)

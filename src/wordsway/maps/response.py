@@ -64,7 +64,7 @@ class SearchHints:
     nonsmooth : bool
         Whether the gradient jumps, so that quasi-Newton steps fail and steps of shrinking length follow.
     cheap : bool
-        Whether thousands of evaluations at once cost little, so that the search of a nonsmooth response takes them.
+        Whether hundreds of evaluations at once cost little, so that the search takes more starts and steps.
     expensive : bool
         Whether an evaluation costs much: fewer starts and steps.
     inners : callable or None

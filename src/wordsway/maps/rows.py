@@ -47,7 +47,13 @@ class RowsResponse:
         self.shape: tuple[int, ...] = (len(words), d) if together else (d,)
         self.batch: tuple[int, ...] = ()
         work = 12.0 * self.mixed.numel() * (len(words) + 1)
-        self.hints = SearchHints(X.dtype, X.device, work=work, nonsmooth=attention.score.name == "relu")
+        self.hints = SearchHints(
+            X.dtype,
+            X.device,
+            random_starts=min(max(10, 1000 // n), 48),  # short contexts have many local maxima, and are cheap
+            work=work,
+            nonsmooth=attention.score.name == "relu",
+        )
         self.context = X
         with torch.no_grad():
             features = self._at(X.new_zeros(self.shape))  # by the same code, so that Delta = 0 changes nothing exactly

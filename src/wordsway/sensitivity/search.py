@@ -268,7 +268,7 @@ def _to_sphere(x: Array, reach: Array) -> Array:
 
 
 def _to_ball(x: Array, reach: Array) -> Array:
-    return x * np.minimum(1.0, reach / np.maximum(_length(x), np.finfo(x.dtype).tiny))
+    return x * (reach / np.maximum(_length(x), reach))
 
 
 def _held(grad: Array, point: Array, reach: Array) -> npt.NDArray[np.bool_]:
