@@ -41,6 +41,7 @@ from .sensitivity import (
     Profile as Profile,
     Sensitivity as Sensitivity,
     VocabularySensitivity as VocabularySensitivity,
+    assumptions as assumptions,
     response_sensitivity as response_sensitivity,
     sensitivity_profile as sensitivity_profile,
     theorem51 as theorem51,
