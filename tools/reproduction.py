@@ -26,6 +26,7 @@ PAGE = DOCS / "reproduction.md"
 MACHINE = "2 cores without a GPU"  # change it with the results
 WIDTH = 128
 SYMBOLS = {"samples": "N", "widths": "k"}
+_MET = {True: "met", False: "not met", None: "cannot tell"}
 ALL = ("<!-- all figures -->\n", "<!-- end of all figures -->")
 HEAD = "| figure | what the paper says | measured | verdict | main difference from the published code |"
 
@@ -76,6 +77,12 @@ def section(folder: Path, summary: dict[str, Any]) -> str:
     name = summary["name"]
     lines = [f"![{summary['title']}](images/{name}.png)", "", "| claim | measured | verdict |", "|---|---|---|"]
     lines += [f"| {one['claim']} | {one['measured']} | {VERDICTS[one['holds']]} |" for one in summary["verdicts"]]
+    if summary.get("assumptions"):
+        lines += ["", "What the theorems assume, at these sizes:", ""]
+        lines += [
+            f"- {_MET[one['met']]}: {one['theorem']}, {one['assumption']}: {one['measured']}"
+            for one in summary["assumptions"]
+        ]
     figure, config = all_figures()[name], config_of(summary["command"])
     trials = f"{summary['finished']:,} of {summary['asked']:,} trials"
     run = f"`{summary['command']}`: {config.scale} scale, {trials}, {time_spent(folder, figure, config)}, on {MACHINE}."

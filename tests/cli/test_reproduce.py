@@ -95,7 +95,7 @@ def test_reproduce_as_json(tiny: Run, tmp_path: Path) -> None:
     assert line["claims"][0].pop("measured").startswith("by ")
     expected = {"figure": "tiny", "scale": "paper", "holds": True, "trials": 8, "finished": 8, "failed": 0}
     claims = [{"claim": "the mean grows", "holds": True}]
-    assert line == {**expected, "claims": claims, "page": "deep/er/index.html"}
+    assert line == {**expected, "claims": claims, "assumptions": [], "page": "deep/er/index.html"}
     assert {row["seed"] for row in trials.stored(tmp_path / "deep" / "er" / "store.sqlite")} == {7}
 
 

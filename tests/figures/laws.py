@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from wordsway.experiments import Experiment, RunConfig, TrialResult
 from wordsway.figures import all_figures, fig1, ntk_flow
+from wordsway.sensitivity import assumptions
 
 Record: TypeAlias = dict[str, Any]
 Law: TypeAlias = Callable[[Record, int], Record]  # of the parameters and the seed of a trial
@@ -66,12 +67,19 @@ def _generalization(point: Record, seed: int) -> Record:
                 numbers = {"gamma": gamma, "bound": (2 - gamma) ** 2, "error": share * factor * (2 - gamma) ** 2}
                 rest = {"floor": 0.0, "constant": 3.0, "sensitivity": 1.0, "after": 0.5, "interpolates": True}
                 searches.append({"training": training, "loss": loss, "penalty": penalty, **numbers, **rest})
-    return {"searches": searches}
+    if point["map"] != "rf":
+        return {"searches": searches}
+    return {"searches": searches, "assumptions": _assumed(point, ["Theorem 6.2", "Theorem 6.3"])}
+
+
+def _assumed(point: Record, theorems: list[str]) -> Record:
+    samples = point["samples"]
+    return assumptions("rf", n=point["n"], d=point["d"], samples=samples, prediction=0.5, theorems=theorems).to_dict()
 
 
 def _gap(point: Record, seed: int) -> Record:
     gap = (0.5 + 0.01 * seed) * math.sqrt(point["samples"] / point["n"])
-    return {"gap": gap, "ceiling": 9 * gap}
+    return {"gap": gap, "ceiling": 9 * gap, "assumptions": _assumed(point, ["Appendix E"])}
 
 
 def attention(values: list[float]) -> list[list[float]]:

@@ -14,6 +14,7 @@ from wordsway import figures
 from wordsway.errors import InputError
 from wordsway.experiments import RunConfig, TrialResult
 from wordsway.figures import _sensitivity, all_figures, figures_named
+from wordsway.sensitivity.assumptions import summarise
 
 NAMES = tuple(all_figures())
 SENSITIVITY = {"fig2-rf": "rf", "fig2-drf": "drf", "fig3-raf": "raf", "fig3-relu": "relu-raf"}
@@ -154,6 +155,50 @@ def test_figures_that_read_the_trials_of_another_one(name: str, needed: str) -> 
     own = [trial for trial in figure(name).planned(RunConfig()) if trial.experiment == name]
     same = [trial for trial in figure(needed).planned(RunConfig()) if '"raf"' in trial.parameters]
     assert len(own) == (len(same) if name == "fig3-relu" else 0)
+
+
+ASSUMED: dict[
+    str, dict[tuple[str, str], bool | None]
+] = {  # by figure: some assumptions of its theorems, and whether they are met at quick scale
+    "fig2-rf": {("Theorem 4.1", "k = Omega(D)"): True},
+    "fig2-drf": {("Theorem 4.3", "k = Theta(D)"): True, ("Theorem 4.3", "L = o(log k)"): True},
+    "fig3-raf": {("Theorem 5.1", "d / log^4 d = Omega(n)"): False, ("Remark 5.2", "d / log^4 d = Omega(n)"): False},
+    "theorem51": {("Theorem 5.1", "d / log^4 d = Omega(n)"): False},
+    "m-words": {("Remark 4.2", "m = o(n)"): True, ("Theorem 5.1", "d / log^4 d = Omega(n)"): False},
+    "fig4": {
+        ("Theorem 6.2", "gamma < 2 (Assumption 6.1)"): True,
+        ("Theorem 6.3", "N log^3 N = o(k)"): False,
+        ("Theorem 6.3", "E X = 0"): None,
+    },
+    "appendix-e": {("Appendix E", "N log^3 N = o(k)"): False, ("Appendix E", "N log^4 N = o(D^2)"): True},
+    "robust-rf": {("slides, RF", "p >> N"): True, ("slides, RF", "E phi' is not 0"): True},
+    "robust-ntk": {("slides, NTK", "N = O(k)"): False, ("slides, NTK", "phi is even"): True},
+}
+
+
+@pytest.mark.parametrize("name", all_figures())
+def test_the_assumptions_of_the_theorems_are_compared(name: str) -> None:
+    assumed = figure(name).assumptions
+    rows = [] if assumed is None else summarise(list(assumed(results(name))))
+    met = {(row["theorem"], row["assumption"]): row["met"] for row in rows}
+    expected = ASSUMED.get(name, {})
+    assert expected.items() <= met.items()
+    assert bool(expected) == bool(rows)
+    assert assumed is None or list(assumed([])) == []
+
+
+def test_every_gamma_is_compared_with_the_theorem_of_its_training() -> None:
+    def large(point: Record, record: Record) -> Record:
+        return {
+            "searches": [
+                {**one, "gamma": 3.0 if one["training"] == "re-trained" else 1.0} for one in record["searches"]
+            ]
+        }
+
+    assumed = figure("fig4").assumptions
+    assert assumed is not None
+    rows = [row for row in summarise(list(assumed(results("fig4", large)))) if row["assumption"].startswith("gamma")]
+    assert [(row["theorem"], row["met"]) for row in rows] == [("Theorem 6.2", True), ("Theorem 6.3", False)]
 
 
 def test_contexts_are_as_long_as_the_assumption_of_theorem_51_with_a_constant() -> None:

@@ -53,6 +53,7 @@ FIGURE: dict[str, Any] = {
     "command": "wordsway reproduce fig2-rf",
     "facts": {"scale": "quick", "trials": "4"},
     "verdicts": [Verdict("it falls", "exponent -0.5", True)],
+    "assumptions": [],
     "holds": True,
     "table": [{"map": "rf", "n": 20 * k, "mean": 0.123456, "ceiling": None} for k in range(1, 31)],
     "pictures": _pictures(),
@@ -73,6 +74,7 @@ def _everywhere(text: str) -> dict[str, Any]:
         **dict.fromkeys(("title", "about", "command", "note"), text),
         "facts": {text: text},
         "verdicts": [Verdict(text, text, None)],
+        "assumptions": [{"theorem": text, "assumption": text, "measured": text, "met": None}],
         "table": [{text: text}],
         "files": [text],
     }
@@ -185,6 +187,15 @@ def test_verdicts_are_words_and_symbols(holds: bool | None) -> None:
     ]
     assert badges == [BADGES[holds]] * 3 + [BADGES[True]]
     assert f"<td>{1 + (holds is True)} of 2 hold</td>" in content
+
+
+def test_assumptions_follow_the_verdicts() -> None:
+    row = {"theorem": "Theorem 5.1", "assumption": "d > n", "measured": "d = 3 against n = 4"}
+    rows = [row | {"met": met} for met in (True, False, None)]
+    content = figures_page([FIGURE | {"verdicts": [], "assumptions": rows}])
+    words = re.findall(r'<li><span class="badge.*?</span>\s*([^<]*)</span>', content)
+    assert words == ["met", "not met", "cannot tell"]
+    assert content.count("<p>Theorem 5.1: d &gt; n</p>") == content.count("d = 3 against n = 4") == 3
 
 
 def test_pictures_are_embedded_whole() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ from report.documents import Document
 from wordsway.experiments.claims import above
 from wordsway.experiments.experiment import Experiment, RunConfig, Verdict
 from wordsway.experiments.results import figure_result
+from wordsway.experiments.runner import RunSummary
 from wordsway.experiments.store import DIED, FAILED, Store
 from wordsway.report import results as report
+from wordsway.report.experiments import print_figures
 from wordsway.report.results import command, write_figure, write_page
+from wordsway.sensitivity import assumptions
 
 SVG = '<svg width="90pt" height="60pt" xmlns="http://www.w3.org/2000/svg"><!-- {} --></svg>'
 
@@ -133,11 +137,32 @@ def test_the_summary_of_a_figure(store: Store, folder: Path) -> None:
             "trials finished": "2 of 6",
         },
         "verdicts": [{"claim": "every value exceeds 0", "measured": "1.000 at least", "holds": True}],
+        "assumptions": [],
         "asked": 6,
         "finished": 2,
         "problems": 0,
         "table": [{"n": 1, "seed": 1, "value": 1.0}, {"n": 2, "seed": 1, "value": 2.0}],
     }
+
+
+@pytest.mark.usefixtures("quick")
+def test_assumptions_are_written_and_shown(store: Store, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = replace(experiment(), assumptions=lambda results: [assumptions("raf", n=n, d=768) for n in (10, 20)])
+    fill(store, one)
+    result = figure_result(one, RunConfig(), store)
+    short = "n = 10 to 20 against d / log^4 d = 0.394; met in 0 of 2 settings"
+    row = {"theorem": "Theorem 5.1", "assumption": "d / log^4 d = Omega(n)", "measured": short, "met": False}
+    assert row in result.to_dict()["assumptions"]
+    document = _write(store, folder, one)
+    assert row in _summary(folder, "one")["assumptions"]
+    assert {short, "Theorem 5.1: d / log^4 d = Omega(n)"} <= set(document.texts)
+    (folder / "one.json").write_text(
+        json.dumps({k: v for k, v in _summary(folder, "one").items() if k != "assumptions"})
+    )
+    assert "every value exceeds 0" in write_page(folder).read_text(encoding="utf-8")  # a file of an older version
+    print_figures([result], RunSummary(4, 4), folder / "index.html")
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"not met Theorem 5.1 assumes d / log^4 d = Omega(n) {short}" in out
 
 
 def test_a_figure_without_trials_has_no_picture(store: Store, folder: Path) -> None:
@@ -210,7 +235,8 @@ def test_pictures_need_trials_and_both_files(store: Store, folder: Path) -> None
 def _broken(summary: dict[str, Any]) -> dict[str, str]:
     """Files that are no summaries, by name."""
     verdict = {"claim": "c", "measured": "m", "holds": "x"}
-    odd = {"verdicts": [verdict], "table": 5, "title": 5, "asked": "many"}
+    unknown = {"theorem": "t", "assumption": "a", "measured": "m", "met": "x"}
+    odd = {"verdicts": [verdict], "assumptions": [unknown], "table": 5, "title": 5, "asked": "many"}
     return {
         "empty": "",
         "half": json.dumps(summary)[:-40],

@@ -17,6 +17,8 @@ from wordsway.seeds import check_seed
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from wordsway.sensitivity import Assumptions
+
 Parameters: TypeAlias = Mapping[str, Any]  # plain values: text, numbers, true, false, None
 TrialRecord: TypeAlias = Mapping[str, Any] | Record
 Table: TypeAlias = list[dict[str, Any]]  # tidy: one row per point, the same keys in every row
@@ -139,6 +141,8 @@ class Experiment:
         Raise it when the trial's record changes: old rows stay in the store and are no longer used.
     needs : tuple of Experiment
         Others whose finished trials the table reads too.
+    assumptions : callable, optional
+        Finished trials -> what the theorems behind the claims assume, compared with the sizes and data of each setting.
     """
 
     name: str
@@ -153,6 +157,7 @@ class Experiment:
     estimate: Callable[[Parameters], Estimate] | None = None
     version: int = 1
     needs: tuple[Experiment, ...] = ()
+    assumptions: Callable[[Sequence[TrialResult]], Iterable[Assumptions]] | None = None
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from wordsway.experiments.experiment import Experiment, RunConfig, Table, Verdict, overall
 from wordsway.experiments.store import DIED, FAILED, Store
 from wordsway.records import Record
+from wordsway.sensitivity.assumptions import summarise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +22,8 @@ class FigureResult(Record):
     ----------
     planned, finished, problems : int
         Trials of the configuration, those that finished, and those that failed or died and have not finished since.
+    assumptions : list of dict
+        What the theorems behind the claims assume: `theorem`, `assumption`, `measured` and `met` (None: cannot tell).
     """
 
     summary_fields: ClassVar[tuple[str, ...]] = ("figure", "holds", "finished", "planned", "problems")
@@ -32,6 +35,7 @@ class FigureResult(Record):
     planned: int
     finished: int
     problems: int
+    assumptions: Table = field(default_factory=list)
 
     @property
     def figure(self) -> str:
@@ -48,6 +52,7 @@ class FigureResult(Record):
             "scale": self.config.scale,
             "holds": self.holds,
             "claims": [verdict.to_dict() for verdict in self.verdicts],
+            "assumptions": self.assumptions,
             "trials": self.planned,
             "finished": self.finished,
             "failed": self.problems,
@@ -77,4 +82,5 @@ def figure_result(experiment: Experiment, config: RunConfig, store: Store) -> Fi
     done = {trial for name, one in needed.items() for trial in store.finished(name, one.version)}
     problems = {row.trial for row in store.rows(list(needed), (FAILED, DIED), set(trials))} - done
     counts = (len(trials), len(results), len(problems))
-    return FigureResult(experiment, config, table, experiment.claims(table), *counts)
+    assumptions = [] if experiment.assumptions is None else summarise(list(experiment.assumptions(results)))
+    return FigureResult(experiment, config, table, experiment.claims(table), *counts, assumptions)

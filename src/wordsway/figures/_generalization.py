@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from wordsway import models
 from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
@@ -13,11 +16,13 @@ from wordsway.experiments.claims import Points, Row, curves, judge
 from wordsway.figures import _style as style
 from wordsway.generalization import TRAININGS, one_word_generalization
 from wordsway.maps.catalogue import map_named
+from wordsway.sensitivity import Assumptions, assumptions
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 PENALTIES = (1.0, 0.1, 0.01)
+_THEOREMS = {"fine-tuned": "Theorem 6.2", "re-trained": "Theorem 6.3"}
 _SHARED = ("map", "n", "d", "samples")
 _KEPT = ("gamma", "error", "bound", "floor", "constant", "sensitivity", "after", "interpolates")
 
@@ -27,7 +32,32 @@ def simulate(parameters: Parameters, seed: int, losses: Sequence[str], penalties
     phi = map_named(parameters["map"]).build(parameters["n"], parameters["d"], None, seed)
     reviews = split_reviews(parameters, seed)
     searches = one_word_generalization(phi, *reviews, 0, losses=losses, penalties=penalties, seed=seed)
-    return {"dtype": searches[0].cost.dtype, "searches": searches}
+    record: dict[str, Any] = {"dtype": searches[0].cost.dtype, "searches": searches}
+    if parameters["map"] == "rf":  # the theorems are about it
+        record["assumptions"] = data_assumptions(phi, *reviews, theorems=list(_THEOREMS.values()), f=searches[0].before)
+    return record
+
+
+def data_assumptions(
+    phi: Any, contexts: Tensor, labels: Tensor, X: Tensor, y: float, theorems: Sequence[str], f: float | None = None
+) -> Assumptions:
+    """Compare all samples of a simulation with what theorems assume; `f` is the prediction for X before training."""
+    samples = torch.cat([contexts, X[None]])
+    return assumptions(phi, samples, samples=len(contexts), prediction=f, theorems=theorems)
+
+
+def assumed(results: Sequence[TrialResult]) -> list[Assumptions]:
+    """Return the assumptions of the theorems on random features in each simulation, with the gamma of each search."""
+    records = []
+    for result in results:
+        if result["map"] == "rf":
+            record = Assumptions.from_dict(result["assumptions"])
+            checks = [check for check in record.checks if not check.assumption.startswith("gamma")]
+            for search in result["searches"]:
+                (gamma,) = (one for one in record.of(_THEOREMS[search["training"]]) if one.quantity == "gamma")
+                checks.append(replace(gamma, value=search["gamma"]))
+            records.append(replace(record, checks=tuple(checks)))
+    return records
 
 
 def split_reviews(parameters: Parameters, seed: int) -> tuple[Tensor, Tensor, Tensor, float]:
@@ -128,4 +158,4 @@ def estimate(parameters: Parameters) -> Estimate:
     return Estimate(1.0 + kernel + products + 4e-6 * width * 12, 5 * 10**8 + 30 * samples * width + 32 * samples**2)
 
 
-experiment = partial(Experiment, estimate=estimate, version=4)
+experiment = partial(Experiment, estimate=estimate, version=5)

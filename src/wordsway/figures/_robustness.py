@@ -12,6 +12,7 @@ from wordsway.experiments.claims import curves, each, exponent, exponent_near, j
 from wordsway.figures import _style as style
 from wordsway.kernels import robustness_sweep
 from wordsway.models import input_samples
+from wordsway.sensitivity import Assumptions, assumptions
 
 _FALLS, _STAYS = 0.15, 0.25  # how far an exponent may be from -1/2, and how far below 0
 Sizes = dict[str, dict[str, tuple[int, str, str]]]  # of a scale and its data: dimension, samples, widths
@@ -69,6 +70,22 @@ def table(results: Sequence[TrialResult]) -> Table:
             row["over_lower"] = min((trial["sensitivity"] / trial["lower_bound"] for trial in known), default=None)
         rows.append(row)
     return rows
+
+
+def assumed(results: Sequence[TrialResult], applies: Callable[[str], bool]) -> list[Assumptions]:
+    """Return the assumptions of the slides' theorem at each size, for Gaussian inputs and activations it is about."""
+    drawn = [one for one in results if one["data"] == "gaussian"]
+    sizes = {
+        (one["kind"], point["activation"], one["d"], point["width"], point["samples"]): None
+        for one in drawn
+        for point in one["points"]
+        if applies(point["activation"])
+    }
+    theorems = {"rf": ["slides, RF"], "ntk": ["slides, NTK"]}
+    return [
+        assumptions(kind, n=1, d=d, k=k, samples=count, activation=name, theorems=theorems[kind])
+        for kind, name, d, k, count in sizes
+    ]
 
 
 def claims(table: Table, judge_one: Callable[[str, Table], list[Verdict]]) -> list[Verdict]:

@@ -14,7 +14,7 @@ from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Ta
 from wordsway.experiments.claims import exponent_near, points, statistics
 from wordsway.figures import _style as style
 from wordsway.maps.catalogue import MapOptions, map_named
-from wordsway.sensitivity import SearchBudget, response_sensitivity
+from wordsway.sensitivity import Assumptions, SearchBudget, assumptions, response_sensitivity
 from wordsway.sensitivity.records import has_converged
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 REVIEWS, GAUSSIAN = "imdb", "gaussian"
 _PAPER_DIMENSION = 768
+_SIZES = ("map", "n", "d", "depth")
 _LONGER = SearchBudget(power=3, screen=7, polish=0, anneal=200)  # for relu scores, whose kinks slow the search down
 
 
@@ -87,6 +88,12 @@ def table(results: Sequence[TrialResult]) -> Table:
     return rows
 
 
+def assumed(results: Sequence[TrialResult]) -> list[Assumptions]:
+    """Return the assumptions of the theorem on each map, at each size; no theorem is about relu scores."""
+    sizes = [(point["map"], point["n"], point["d"], point["depth"]) for point, _ in points(results, *_SIZES)]
+    return [assumptions(name, n=n, d=d, depth=depth, normalized=True) for name, n, d, depth in dict.fromkeys(sizes)]
+
+
 def data_name(data: str, model: str | None) -> str:
     """Return the name of the data of a trial, as the title of a panel."""
     if data == GAUSSIAN:
@@ -142,4 +149,4 @@ def estimate(parameters: Parameters) -> Estimate:
     return Estimate(slow * (0.08 + 4e-6 * n * d), idle + 500 * n * (n + d))
 
 
-experiment = partial(Experiment, trial=trial, table=table, estimate=estimate, version=4)
+experiment = partial(Experiment, trial=trial, table=table, estimate=estimate, version=4, assumptions=assumed)

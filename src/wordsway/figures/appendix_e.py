@@ -12,6 +12,7 @@ from wordsway.figures import _generalization as shared
 from wordsway.figures import _style as style
 from wordsway.generalization import prediction_gap
 from wordsway.maps.catalogue import map_named
+from wordsway.sensitivity import Assumptions
 
 LENGTHS = {"quick": (40, 160), "paper": (40, 80, 160, 240)}
 SAMPLES = {"quick": (50, 200), "paper": (50, 100, 200, 400)}
@@ -21,7 +22,10 @@ _SHARE = 4  # the dimension is this part of the embedding's
 def trial(parameters: Parameters, seed: int) -> TrialRecord:
     """Measure how far the first word of a new review moves the prediction of the re-trained model on it."""
     phi = map_named("rf").build(parameters["n"], parameters["d"], None, seed)
-    return prediction_gap(phi, *shared.split_reviews(parameters, seed), seed=seed)
+    reviews = shared.split_reviews(parameters, seed)
+    gap = prediction_gap(phi, *reviews, seed=seed)
+    measured = {"gap": gap.value, "ceiling": gap.ceiling, "lambda_min": gap.lambda_min, "status": gap.status}
+    return {**measured, "assumptions": shared.data_assumptions(phi, *reviews, theorems=["Appendix E"])}
 
 
 def grid(config: RunConfig) -> Iterable[Parameters]:
@@ -83,5 +87,6 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=estimate,
-    version=4,
+    version=5,
+    assumptions=lambda results: [Assumptions.from_dict(one["assumptions"]) for one in results],
 )

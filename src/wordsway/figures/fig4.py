@@ -60,4 +60,5 @@ FIGURE = shared.experiment(
     table=partial(shared.table, losses=_LOSSES, penalties=_PENALTIES),
     claims=claims,
     plot=plot,
+    assumptions=shared.assumed,
 )

@@ -10,7 +10,7 @@ from wordsway.experiments.claims import above, below, each, exponent_near, overl
 from wordsway.figures import _sensitivity as shared
 from wordsway.figures import _style as style
 from wordsway.maps.catalogue import map_named
-from wordsway.sensitivity import word_sensitivity
+from wordsway.sensitivity import Assumptions, assumptions, word_sensitivity
 
 LENGTHS = {"quick": (20, 40), "paper": (20, 40, 80)}
 SHARES = {"quick": (0.05, 0.1, 0.2), "paper": (0.05, 0.1, 0.2, 0.4)}
@@ -49,6 +49,12 @@ def table(results: Sequence[TrialResult]) -> Table:
             }
         )
     return rows
+
+
+def assumed(results: Sequence[TrialResult]) -> list[Assumptions]:
+    """Return the assumptions of Remark 4.2, and of Theorem 5.1 for single words of attention."""
+    sizes = {(one["map"], one["n"], one["d"], one["m"]): None for one in results if one["map"] == "rf" or one["m"] == 1}
+    return [assumptions(name, n=n, d=d, words=m, normalized=True) for name, n, d, m in sizes]
 
 
 def claims(rows: Table) -> list[Verdict]:
@@ -99,4 +105,5 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=estimate,
+    assumptions=assumed,
 )

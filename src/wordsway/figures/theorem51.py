@@ -11,7 +11,7 @@ from wordsway.experiments.claims import at_least_one, curves, each, judge, point
 from wordsway.figures import _sensitivity as shared
 from wordsway.figures import _style as style
 from wordsway.maps import RandomAttention
-from wordsway.sensitivity import theorem51, word_sensitivity
+from wordsway.sensitivity import Assumptions, assumptions, theorem51, word_sensitivity
 
 CONSTANTS = {"quick": (20, 80), "paper": (20, 40, 80, 160)}  # c of n = c d / log^4 d
 WIDER = {"quick": (), "paper": (1536, 3072)}  # dimensions of Gaussian contexts beyond the paper's
@@ -61,6 +61,11 @@ def table(results: Sequence[TrialResult]) -> Table:
             }
         )
     return rows
+
+
+def assumed(results: Sequence[TrialResult]) -> list[Assumptions]:
+    sizes = {(one["n"], one["d"]): None for one in results}
+    return [assumptions("raf", n=n, d=d, normalized=True) for n, d in sizes]
 
 
 def claims(rows: Table) -> list[Verdict]:
@@ -129,4 +134,5 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=estimate,
+    assumptions=assumed,
 )

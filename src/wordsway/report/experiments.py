@@ -21,6 +21,7 @@ from wordsway.report.terminal import Columns, console, duration, table
 from wordsway.report.terminal import Row as TableRow
 
 _COLOURS = {True: "green", False: "bold red", None: "yellow"}
+_MET = {True: "met", False: "not met", None: "cannot tell"}
 _LISTED = 20  # problems that are listed; the others are counted
 
 
@@ -96,6 +97,10 @@ def print_figures(results: Sequence[FigureResult], summary: RunSummary, page: Pa
             lines.add_row("", _mark(verdict.holds), Text.assemble(verdict.claim, measured))
         if not result.verdicts:
             lines.add_row("", _mark(None), "no trial has finished")
+        for one in result.assumptions:
+            measured = (f"\n{one['measured']}", "bright_black")
+            text = Text.assemble(f"{one['theorem']} assumes {one['assumption']}", measured)
+            lines.add_row("", Text(_MET[one["met"]], _COLOURS[one["met"]]), text)
         out.print(lines)
     _print_problems(out, summary.problems, f"see wordsway results show --out {page.parent}")
     out.print()

@@ -21,6 +21,7 @@ STORE = "store.sqlite"
 _PAGE = "index.html"
 # Keys of the summary of a figure, with their types.
 _SUMMARY = {"name": str, "title": str, "about": str, "command": str, "facts": dict, "verdicts": list, "table": list}
+_ASSUMPTION = ("theorem", "assumption", "measured", "met")  # files of older versions have none
 _COUNTS = ("asked", "finished", "problems")
 
 
@@ -54,6 +55,7 @@ def _summary(result: FigureResult) -> dict[str, Any]:
         "command": command(experiment, config),
         "facts": _facts(result),
         "verdicts": [verdict.to_dict() for verdict in result.verdicts],
+        "assumptions": result.assumptions,
         "asked": result.planned,
         "finished": result.finished,
         "problems": result.problems,
@@ -107,7 +109,10 @@ def _shown(path: Path) -> dict[str, Any] | None:
             return None
         planned, finished, problems = (int(summary[name]) for name in _COUNTS)
         verdicts = [Verdict(**raw) for raw in summary["verdicts"]]
-        if any(verdict.holds not in VERDICTS for verdict in verdicts):
+        assumptions = [{name: row[name] for name in _ASSUMPTION} for row in summary.get("assumptions", [])]
+        if any(
+            holds not in VERDICTS for holds in [one.holds for one in verdicts] + [row["met"] for row in assumptions]
+        ):
             return None
         pictures = _pictures(path) if summary["table"] else []  # older pictures may lie there
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -118,6 +123,7 @@ def _shown(path: Path) -> dict[str, Any] | None:
     return {
         **summary,
         "verdicts": verdicts,
+        "assumptions": assumptions,
         "holds": overall(verdicts),
         "pictures": pictures,
         "files": [path.with_suffix(f".{kind}").name for kind in kinds if path.with_suffix(f".{kind}").exists()],

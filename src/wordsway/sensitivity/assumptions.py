@@ -97,6 +97,14 @@ class Assumptions(Record):
     def unknown(self) -> int:
         return sum(check.met is None for check in self.checks)
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Assumptions:
+        """Return the record whose `to_dict` these values are."""
+        rows = (
+            {"certain" if name == "met" else name: part for name, part in row.items()} for row in values["assumptions"]
+        )
+        return cls(values["map"], values["n"], values["d"], tuple(Assumption(**row) for row in rows))
+
     def of(self, theorem: str) -> tuple[Assumption, ...]:
         """Return the assumptions of one theorem."""
         return tuple(check for check in self.checks if check.theorem == theorem)
@@ -127,6 +135,7 @@ class _Setting:
     words: int
     samples: int | None
     contexts: Tensor | None  # N n d
+    normalized: bool
     prediction: float | None
     gamma: float | None
 
@@ -137,6 +146,8 @@ class _Setting:
     def norms(self, theorem: str) -> Assumption:
         """Assumption 3.1."""
         assumption, quantity = "|x_j| = sqrt(d) (Assumption 3.1)", "largest error of |x_j| / sqrt(d)"
+        if self.contexts is None and self.normalized:
+            return Assumption(theorem, assumption, "rows are normalised", certain=True)
         if self.contexts is None:
             return Assumption(theorem, assumption, quantity, "rounding", None, _ROUNDING)
         lengths = torch.linalg.vector_norm(self.contexts, dim=-1) / math.sqrt(self.d)
@@ -189,6 +200,11 @@ def _theorem62(setting: _Setting, name: str) -> list[Assumption]:
 
 
 def _theorem63(setting: _Setting, name: str) -> list[Assumption]:
+    return [*_appendix_e(setting, name), *setting.trained(name)]
+
+
+def _appendix_e(setting: _Setting, name: str) -> list[Assumption]:
+    """What Lemmas B.1 and B.2 assume."""
     samples, size = setting.samples, setting.size
     log = None if samples is None else math.log(samples)
     many = None if samples is None or log is None else samples * log**3
@@ -208,7 +224,6 @@ def _theorem63(setting: _Setting, name: str) -> list[Assumption]:
             "1 + 3 standard errors",
             *(spread or (None, None)),
         ),
-        *setting.trained(name),
     ]
 
 
@@ -244,6 +259,7 @@ THEOREMS: Mapping[str, _Check] = MappingProxyType(
         "Remark 5.2": _theorem51,
         "Theorem 6.2": _theorem62,
         "Theorem 6.3": _theorem63,
+        "Appendix E": _appendix_e,
         "slides, RF": _robust_rf,
         "slides, NTK": _robust_ntk,
     }
@@ -262,6 +278,7 @@ def assumptions(
     activation: str | Activation | None = None,
     samples: int | None = None,
     words: int = 1,
+    normalized: bool = False,
     prediction: float | None = None,
     gamma: float | None = None,
     theorems: Sequence[str] | None = None,
@@ -282,6 +299,8 @@ def assumptions(
         Number N of training samples, default: that of X. With it, the theorems on generalization are included.
     words : int
         Number m of words that move; above 1, Remark 4.2 takes the place of Theorem 4.1.
+    normalized : bool
+        Whether the rows of contexts are known to have norm sqrt(d), where X is not given.
     prediction, gamma : float, optional
         f(X, theta*) of the model before it is trained on X, and gamma of (13).
     theorems : sequence of str, optional
@@ -308,7 +327,14 @@ def assumptions(
     if count is not None:
         check_size(count, "samples")
     setting = _Setting(
-        sizes["n"], sizes["d"], sizes["k"], law, sizes["depth"], words, count, contexts, _size(prediction), gamma
+        **sizes,
+        phi=law,
+        words=words,
+        samples=count,
+        contexts=contexts,
+        normalized=normalized,
+        prediction=None if prediction is None else abs(prediction),
+        gamma=gamma,
     )
     if theorems is None:
         chosen = _theorems_of(name, words, count)
@@ -385,10 +411,6 @@ def _activation(phi: Any, given: str | Activation | None) -> Activation:
     return activation(own if own is not None else DEFAULT_ACTIVATION if given is None else given)
 
 
-def _size(value: float | None) -> float | None:
-    return None if value is None else abs(float(value))
-
-
 def _law(contexts: Tensor) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
     """Estimate |E X|^2 / D, and the variance along the direction of a half of the samples, each with its limit."""
     count, size = len(contexts), contexts[0].numel()
@@ -441,9 +463,8 @@ def _measured(checks: Sequence[Assumption]) -> str:
         text += f" = {_range(values)}"
     if limits := [check.limit for check in known if check.limit is not None]:
         text += f" against {known[0].against} = {_range(limits)}"
-    if len(known) == 1:
-        return text
-    return f"{text}; met in {sum(check.met is True for check in known)} of {len(known)} settings"
+    met = sum(check.met is True for check in known)
+    return text if met == len(checks) or len(checks) == 1 else f"{text}; met in {met} of {len(checks)} settings"
 
 
 def _range(values: Sequence[float]) -> str:
