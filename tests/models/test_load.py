@@ -416,7 +416,7 @@ def test_names_and_objects_that_are_no_models_are_refused(tmp_path: Path, monkey
     before = gguf.GGUFReader, gguf.get_tensor_name_map
     assert f"{tmp_path / 'model.gguf'} must hold a whole model, got " in _refusal(str(tmp_path / "model.gguf"))
     assert (gguf.GGUFReader, gguf.get_tensor_name_map) == before
-    assert "model must be a name, a path or a model of transformers, got Linear" in _refusal(nn.Linear(2, 2))
+    assert "must be a name, a path, or a model or pipeline of transformers, got Linear" in _refusal(nn.Linear(2, 2))
     assert "got int" in _refusal(3)
 
 

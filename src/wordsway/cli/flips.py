@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wordsway.cli.options import Answers, Chat, Cut, Json, Model, Pair, position_or_word
+from wordsway.cli.options import Answers, Chat, Cut, Device, Dtype, Json, Model, Pair, position_or_word
 from wordsway.cli.running import print_json
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ def flips(
     chat: Chat = False,
     file: Input = None,
     column: Column = None,
+    device: Device = "auto",
+    dtype: Dtype = "float32",
     as_json: Json = False,
 ) -> None:
     """Find a word whose replacement flips the decision of a model, or prove that no candidate does."""
@@ -82,7 +84,7 @@ def flips(
     if budget is not None:
         check_size(budget, "budget")
     lines = None if file is None else read_texts(file, column or "text")
-    loaded = load(model)
+    loaded = load(model, device=device, dtype=dtype)
     options: dict[str, Any] = {
         "candidates": candidates,
         "words": None if words is None else [position_or_word(word) for word in words],

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from wordsway.cli.options import EmbeddingRadius, Json, Seed, position_or_word
+from wordsway.cli.options import Device, Dtype, EmbeddingRadius, Json, Seed, position_or_word
 from wordsway.cli.running import deliver
 from wordsway.cli.text import Column, On
 
@@ -58,6 +58,8 @@ def length(
     steps: Steps = None,
     maps: Maps = True,
     seed: Seed = 0,
+    device: Device = "auto",
+    dtype: Dtype = "float32",
     as_json: Json = False,
 ) -> None:
     """Measure how far one word moves a model, against the length of the text around it."""
@@ -83,7 +85,7 @@ def length(
     count = check_size(DRAWS if draws is None else draws, "draws")
     reviews = check_size(TEXTS if texts is None else texts, "texts")
     lines = None if file is None else [line.text for line in read_texts(file, column or "text")]
-    loaded = [load(name) for name in dict.fromkeys(model or ["minilm"])]
+    loaded = [load(name, device=device, dtype=dtype) for name in dict.fromkeys(model or ["minilm"])]
     around = SENTENCE if sentence is None else sentence
     for one in loaded:  # all models, before the first is measured
         check_lengths(one, sizes, around)

@@ -43,6 +43,13 @@ Model = Annotated[
         help="minilm, minilm-sentiment, smollm2, gpt2-random, a folder, a GGUF file or a name on the hub",
     ),
 ]
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|cpu|cuda|...", help="where the model runs; auto: the first CUDA device, or the CPU without one"
+    ),
+]
+Dtype = Annotated[str, typer.Option(metavar="NAME", help="dtype of the model: float16, bfloat16, float32 or float64")]
 On = Annotated[
     str,
     typer.Option(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from wordsway.cli.options import Chat, Cut, Json, Model, On, Seed, Text, position_or_word
+from wordsway.cli.options import Chat, Cut, Device, Dtype, Json, Model, On, Seed, Text, position_or_word
 from wordsway.cli.running import print_json
 
 Word = Annotated[str, typer.Option("--word", metavar="WORD", help="the word that is replaced, or its position from 0")]
@@ -41,6 +41,8 @@ def swaps(
     cut: Cut = False,
     chat: Chat = False,
     seed: Seed = 0,
+    device: Device = "auto",
+    dtype: Dtype = "float32",
     as_json: Json = False,
 ) -> None:
     """Find the words of the vocabulary that move a model most, in the place of one word of a text."""
@@ -54,7 +56,7 @@ def swaps(
     check_size(top, "top"), check_seed(seed)
     if checks is not None:
         check_size(checks, "checks")
-    replacements = load(model).swaps(
+    replacements = load(model, device=device, dtype=dtype).swaps(
         text,
         position_or_word(word),
         top=top,

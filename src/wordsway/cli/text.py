@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wordsway.cli.options import Answers, Chat, Cut, EmbeddingRadius, Json, Label, Model, Pair, Seed, position_or_word
+from wordsway.cli.options import (
+    Answers,
+    Chat,
+    Cut,
+    Device,
+    Dtype,
+    EmbeddingRadius,
+    Json,
+    Label,
+    Model,
+    Pair,
+    Seed,
+    position_or_word,
+)
 from wordsway.cli.running import print_json
 
 if TYPE_CHECKING:
@@ -85,6 +98,8 @@ def text(
     file: Input = None,
     column: Column = None,
     out: Out = None,
+    device: Device = "auto",
+    dtype: Dtype = "float32",
     as_json: Json = False,
 ) -> None:
     """Measure what other words do in the place of each word of a text: which one does the prediction depend on?
@@ -112,7 +127,7 @@ def text(
     chosen = None if words is None else tuple(dict.fromkeys(map(position_or_word, words)))
     directed = (None if answers is None else tuple(answers), target, pair)
     options = Options(chosen, on, label, *directed, budget, ball, radius, mode, steps, special, cut, chat, seed)
-    loaded = load(model)
+    loaded = load(model, device=device, dtype=dtype)
     options = options.checked(loaded)
     if lines is not None:
         _many(loaded, options, lines, str(file), out or "results", as_json)

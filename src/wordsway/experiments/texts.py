@@ -165,8 +165,10 @@ def profile_texts(
 
 
 def weights_print(model: Model) -> str:
-    """Return a fingerprint of a model: its tokenizer, and some entries of each weight, which training changes."""
+    """Return a fingerprint of a model: its tokenizer and dtype, and some entries of each weight."""
     digest = hashlib.sha256(b"" if model.tokenizer is None else model.tokenizer.digest.encode())
+    if model.dtype != torch.float32:  # weights may be equal where what is computed from them differs
+        digest.update(str(model.dtype).encode())
     for name, weight in model.network.named_parameters():
         flat = weight.detach().flatten()
         some = flat[:: max(1, len(flat) // _SAMPLES)].to("cpu", torch.float64)

@@ -43,7 +43,8 @@ class Rotary:
 
     def mean_turn(self, rows: Tensor, n: int) -> Tensor:
         """Rows (..., size) rotated by each of the positions 0..n - 1, and averaged."""
-        angles = torch.arange(n, dtype=torch.float64)[:, None] * self.frequencies.double()
+        frequencies = self.frequencies.double()
+        angles = torch.arange(n, dtype=torch.float64, device=frequencies.device)[:, None] * frequencies
         return self._turned(rows, angles.cos().mean(0).to(rows), angles.sin().mean(0).to(rows))
 
     def turn(self, rows: Tensor, places: Tensor | None = None, back: bool = False) -> Tensor:

@@ -270,7 +270,7 @@ def _jump(response: TransformerResponse, places: Sequence[int], radii: Tensor, s
         tuple(places),
         values.amax(0),
         None,
-        both[side, torch.arange(len(side))],
+        both[side, torch.arange(len(side), device=side.device)],
         torch.zeros(len(side), dtype=torch.bool),
         radii,
         _WITNESS,

@@ -193,7 +193,7 @@ def embeddings_of(model: Model, replacements: Sequence[str]) -> Tensor:
     encodings = model.texts.backend.encode_batch_fast([f" {one}" for one in replacements], add_special_tokens=False)
     ids = [encoding.ids for encoding in encodings]
     table = wide(model.embedded([token for one in ids for token in one]))
-    owners = torch.repeat_interleave(torch.arange(len(ids)), torch.tensor([len(one) for one in ids])).to(table.device)
+    owners = torch.tensor([place for place, one in enumerate(ids) for _ in one], device=table.device, dtype=torch.long)
     sums = table.new_zeros(len(ids), table.shape[1]).index_add(0, owners, table)
     counts = torch.tensor([max(len(one), 1) for one in ids], device=table.device)
     return sums / counts[:, None]

@@ -250,7 +250,13 @@ def lower_layers(body: Any, family: Family, count: int, last: nn.Module) -> Any:
     return skeleton(body, instead)
 
 
-def skeleton(module: nn.Module, instead: Iterable[tuple[Any, Any]] = ()) -> Any:
+def skeleton(
+    module: nn.Module,
+    instead: Iterable[tuple[Any, Any]] = (),
+    *,
+    device: torch.device | None = None,
+    dtype: torch.dtype | None = None,
+) -> Any:
     """Return a copy of a module in evaluation mode, without hooks and gradient flags, which shares its weights.
 
     Parameters
@@ -259,6 +265,9 @@ def skeleton(module: nn.Module, instead: Iterable[tuple[Any, Any]] = ()) -> Any:
         Not changed. If its weights are changed in place, those of the copy change too.
     instead
         Pairs of an object inside the module and its replacement in the copy.
+    device, dtype
+        Where the weights of the copy are, by default where they are shared. Buffers keep their dtype, in which a model
+        computes them: angles of rotary embeddings are too coarse in half precision.
 
     Notes
     -----
@@ -268,8 +277,9 @@ def skeleton(module: nn.Module, instead: Iterable[tuple[Any, Any]] = ()) -> Any:
     for part in module.modules():
         hooks = [table for name, table in vars(part).items() if "hooks" in name and isinstance(table, dict)]
         memo.update({id(table): type(table)() for table in hooks})
-    memo.update({id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in module.parameters()})
-    memo.update({id(buffer): buffer for buffer in module.buffers()})
+    for weight in module.parameters():
+        memo[id(weight)] = nn.Parameter(weight.detach().to(device, dtype), requires_grad=False)
+    memo.update({id(buffer): buffer.to(device) for buffer in module.buffers()})
     twin = copy.deepcopy(module, memo).eval()
     for part in twin.modules():
         vars(part).pop(_HOOKS, None)

@@ -355,7 +355,7 @@ class _Stack:
         self.model, self.body = model, model.network.base_model
         family = family_of(model.network.config)
         self.norm: Any = None if family.last is None else family.norm(self.body, 0)
-        self.ids = torch.tensor([text.ids], device=next(self.body.parameters()).device)
+        self.ids = torch.tensor([text.ids], device=model.device)
         self.states = self.run(None)
         self.rows = self.states[0]
 

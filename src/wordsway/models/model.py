@@ -112,6 +112,18 @@ class Model:
         output = chosen_output(self, chosen, None, answers, target, chat)
         return TextFeatures(self, read.ids, output, read.second)
 
+    @property
+    def device(self) -> torch.device:
+        """Where it is, and where everything is measured on it."""
+        device: torch.device = next(self._body.parameters()).device
+        return device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """That of its weights."""
+        dtype: torch.dtype = next(self._body.parameters()).dtype
+        return dtype
+
     # Texts
 
     @property
@@ -172,9 +184,9 @@ class Model:
         if type(table) is nn.Embedding and table.max_norm is None:
             weight: Tensor = table.weight.detach()
             return weight if ids is None else weight[list(ids)]
-        wanted = torch.arange(self.vocabulary) if ids is None else torch.tensor(list(ids))
+        wanted = torch.tensor(list(range(self.vocabulary) if ids is None else ids), device=table.weight.device)
         with torch.no_grad():
-            rows: Tensor = table(wanted.to(table.weight.device))
+            rows: Tensor = table(wanted)
         return rows.detach()
 
     # Layers
@@ -223,7 +235,7 @@ class Model:
         layer, numbers = self._layer(index), self._token_numbers(tokens)
         texts, n = numbers.shape
         heads = self.network.config.num_attention_heads if layer else 1
-        needed = (texts * n * self.d + 3 * heads * n * n) * next(self._body.parameters()).dtype.itemsize
+        needed = (texts * n * self.d + 3 * heads * n * n) * self.dtype.itemsize
         memory.require(needed, f"layer {layer} of {self.name} on {texts} x {n} tokens", "use fewer or shorter texts")
         body, kind = self._body, self._kind
         below = lower_layers(body, kind, layer, kind.norm(body, layer))
@@ -248,7 +260,7 @@ class Model:
     def _norm(self, index: SupportsIndex) -> tuple[Tensor, Tensor | None, bool]:
         """Weight and bias of the norm whose output a layer reads, and whether it subtracts the mean."""
         norm = self._kind.norm(self._body, self._layer(index))
-        weight = torch.ones(self.d) if norm.weight is None else norm.weight
+        weight = torch.ones(self.d, device=self.device) if norm.weight is None else norm.weight
         return weight, getattr(norm, "bias", None), isinstance(norm, nn.LayerNorm)
 
     @property
@@ -274,7 +286,7 @@ class Model:
         if low < 0 or high >= self.vocabulary:
             wrong = low if low < 0 else high
             raise InputError(f"tokens must be 0..{self.vocabulary - 1}, got {wrong}: make them with the method tokens")
-        return numbers.to(next(self._body.parameters()).device, torch.int64)
+        return numbers.to(self.device, torch.int64)
 
 
 def describe(name: str, network: Any) -> Model:

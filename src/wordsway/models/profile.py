@@ -344,7 +344,11 @@ class _Study:
         """Keep the words that cannot be told apart from the leader, on the random words that both have."""
         values = {place: np.array(self.typical[place]) for place in self.leading}
         leader = max(self.leading, key=lambda place: float(values[place].mean()))
-        self.leading = [place for place in self.leading if not _is_apart(values[leader] - values[place])]
+        # a text that has all words of a small vocabulary has fewer of them for each of its words
+        shared = min(map(len, values.values()))
+        self.leading = [
+            place for place in self.leading if not _is_apart(values[leader][:shared] - values[place][:shared])
+        ]
 
     def _promising(self) -> list[tuple[int, str]]:
         """The random words that the gradient ranks first for each word, in both directions."""

@@ -331,7 +331,7 @@ class TransformerResponse:
         items = [item for item, span in enumerate(spans) for _ in span]
         rows = [row for span in spans for row in span]
         parts = [part for span in spans for part in range(len(span))]
-        where = (torch.tensor(items), torch.tensor(rows))
+        where = tuple(torch.tensor(one, device=self.X.device) for one in (items, rows))
         texts: Tensor = self.X.expand(len(spans), -1, -1).index_put(where, moves[items, parts], accumulate=True)
         return texts
 

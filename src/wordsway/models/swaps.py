@@ -301,27 +301,27 @@ class _Search:
 
         Cost: `limit` passes of the model, and O(V limit e) for a vocabulary of V embeddings of e entries.
         """
-        likely = torch.tensor(self.vocabulary.likely, dtype=torch.long)  # candidates are places in this list
-        if not len(likely):
+        likely = self.vocabulary.likely  # candidates are places in this list
+        if not likely:
             return
-        rows = wide(self.place.table[likely]).cpu()  # what is ranked stays there, wherever the model is
+        rows = wide(self.place.table[likely])
         shuffled = generator(seed, "swaps").permutation(len(likely)).tolist()
         anchors = shuffled[:_ANCHORS]
-        values, gradients = self.place.changes(likely[anchors].tolist(), gradient=True)
-        ahead = torch.zeros_like(rows[anchors]) if gradients is None else gradients.cpu()
-        predicted = (values.cpu() - (rows[anchors] * ahead).sum(1)).mean() + rows @ ahead.mean(0)
+        values, gradients = self.place.changes([likely[one] for one in anchors], gradient=True)
+        ahead = torch.zeros_like(rows[anchors]) if gradients is None else gradients
+        predicted = (values - (rows[anchors] * ahead).sum(1)).mean() + rows @ ahead.mean(0)
         surrogate = _Surrogate(rows, min(limit, len(likely), _KNOWN))
-        tried = torch.zeros(len(likely), dtype=torch.bool)
+        tried = [False] * len(likely)
         bar = tqdm(total=limit, desc="candidates", delay=2, leave=False, disable=not progress)
         chosen = self._next(predicted, tried, 2 * _ROUND) + shuffled[:_ROUND]
         while chosen and len(self.values) < limit:
             fresh = [one for one in dict.fromkeys(chosen) if not tried[one]][: limit - len(self.values)]
-            tried[fresh] = True
-            kept = set(self.vocabulary.surviving(likely[fresh].tolist()))
-            known = [one for one in fresh if int(likely[one]) in kept]
+            for one in fresh:
+                tried[one] = True
+            kept = set(self.vocabulary.surviving([likely[one] for one in fresh]))
+            known = [one for one in fresh if likely[one] in kept]
             if known:
-                self._evaluate(likely[known].tolist())
-                surrogate.learn(known, torch.tensor([self.values[int(likely[one])] for one in known]))
+                surrogate.learn(known, self._evaluate([likely[one] for one in known]))
                 bar.update(len(known))
             predicted = surrogate.values() if surrogate.known else predicted
             chosen = self._next(predicted, tried, max(_ROUND, len(surrogate.known) // _SHARE))
@@ -334,13 +334,14 @@ class _Search:
         for start in tqdm(starts, desc="vocabulary", unit_scale=512, delay=2, leave=False, disable=not progress):
             self._evaluate(left[start : start + 512])
 
-    def _evaluate(self, tokens: list[int]) -> None:
+    def _evaluate(self, tokens: list[int]) -> Tensor:
         values, _ = self.place.changes(tokens)
         self.values.update(zip(tokens, values.tolist(), strict=True))
+        return values
 
-    def _next(self, predicted: Tensor, tried: Tensor, count: int) -> list[int]:
-        untried = torch.where(tried, -torch.inf, predicted)
-        count = min(count, int((~tried).sum()))
+    def _next(self, predicted: Tensor, tried: Sequence[bool], count: int) -> list[int]:
+        untried = torch.where(torch.tensor(tried, device=predicted.device), -torch.inf, predicted)
+        count = min(count, len(tried) - sum(tried))
         best: list[int] = untried.topk(count).indices.tolist()
         return best
 
@@ -356,9 +357,9 @@ class _Surrogate:
         centred = rows.float() - rows.float().mean(0)
         self.rows = centred / torch.linalg.vector_norm(centred, dim=1, keepdim=True).clamp_min(1e-12)
         self.known: list[int] = []
-        self.targets = torch.empty(0, dtype=torch.float64)
-        self._columns = torch.empty(limit, len(rows))  # of the kernel, one in a row
-        self._factor = torch.zeros(limit, limit, dtype=torch.float64)
+        self.targets = self.rows.new_empty(0, dtype=torch.float64)
+        self._columns = self.rows.new_empty(limit, len(rows))  # of the kernel, one in a row
+        self._factor = self.rows.new_zeros(limit, limit, dtype=torch.float64)
 
     def learn(self, places: list[int], values: Tensor) -> None:
         """Add known values; those beyond the limit are not needed."""
@@ -367,7 +368,9 @@ class _Surrogate:
         k, m = len(self.known), len(self.known) + len(places)
         new = torch.exp(_WIDTH * (self.rows[places] @ self.rows.mT - 1), out=self._columns[k:m])
         side = torch.linalg.solve_triangular(self._factor[:k, :k], new[:, self.known].mT.double(), upper=False)
-        rest = new[:, places].double() + _NOISE * torch.eye(m - k, dtype=torch.float64) - side.mT @ side
+        rest = (
+            new[:, places].double() + _NOISE * torch.eye(m - k, dtype=torch.float64, device=new.device) - side.mT @ side
+        )
         self._factor[k:m, :k], self._factor[k:m, k:m] = side.mT, torch.linalg.cholesky(rest)
         self.known += places
         self.targets = torch.cat([self.targets, values.double()])

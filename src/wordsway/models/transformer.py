@@ -28,31 +28,49 @@ _LOG = logging.getLogger(__name__)
 
 NAMES = (files.OFFLINE, "minilm-sentiment", "smollm2", "gpt2-random")
 
-_READ = {"dtype": torch.float32, "attn_implementation": "eager", "local_files_only": True, "trust_remote_code": False}
+_READ = {"attn_implementation": "eager", "local_files_only": True, "trust_remote_code": False}
+_DTYPES = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+}
 _UNUSED = "pooler."  # weights that files often lack, and that no measurement uses
 _SEED = 0  # of gpt2-random
 
 
-def load(model: Any, tokenizer: Any = None) -> Model:
+def load(
+    model: Any,
+    tokenizer: Any = None,
+    *,
+    device: str | int | torch.device = "auto",
+    dtype: str | torch.dtype | None = None,
+) -> Model:
     """Return a pre-trained transformer whose layers can be measured.
 
     Parameters
     ----------
-    model : str or transformers.PreTrainedModel
+    model : str, Path, transformers.PreTrainedModel or transformers.Pipeline
         ``"minilm"`` (an encoder of 6 layers, d = 384) and ``"smollm2"`` (a decoder of 30 layers, d = 576, with 9 heads
         that share 3 of keys) from offline packages, whose checksums are verified; ``"gpt2-random"``, a GPT-2 of 12
         layers, d = 768, with random weights from a fixed seed and the tokenizer of minilm; the path of a folder as
         transformers saves models, or of a GGUF file; a name on the hub, from which the configuration, the weights and
-        the tokenizer are downloaded once; or a model object of transformers. The object is not changed: the result
-        shares its weights, but has its own modules.
+        the tokenizer are downloaded once; or a model object of transformers, or a pipeline with its model and
+        tokenizer. The object is not changed: the result shares its weights where they are not moved or converted, but
+        has its own modules.
     tokenizer : optional
         A fast tokenizer of transformers, or one of tokenizers; default: the model's own.
+    device : optional
+        Where the model is and everything is measured, such as ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; ``"auto"`` is
+        the device of an object, and otherwise the first CUDA device, or the CPU where there is none.
+    dtype : {"float16", "bfloat16", "float32", "float64"} or torch.dtype, optional
+        That of the weights; default: float32, or the own one of an object. What is read from a model in half precision
+        is compared in float32.
 
     Returns
     -------
     Model
-        In float32 (an object: in its own dtype), in evaluation mode, without gradient flags. The offline models are
-        read once per process.
+        In evaluation mode, without gradient flags. The offline models are read once per process.
 
     Raises
     ------
@@ -69,8 +87,51 @@ def load(model: Any, tokenizer: Any = None) -> Model:
     file is converted once, in some ten seconds, and kept in the cache folder at four bytes per weight (0.5 GB for
     smollm2). HF_HUB_OFFLINE and the other settings of the hub are respected.
     """
-    loaded = _by_name(model) if isinstance(model, str) else _from_network(model)
+    where, kind = _device(device), _dtype(dtype)
+    if isinstance(model, str | Path):
+        loaded = _by_name(str(model), kind or torch.float32)
+        loaded = _placed(loaded, where or _fastest(), kind or torch.float32)
+    else:
+        network, own = (model.model, model.tokenizer) if _is_pipeline(model) else (model, None)
+        loaded, tokenizer = _from_network(network, where, kind), own if tokenizer is None else tokenizer
     return loaded if tokenizer is None else _with_tokenizer(loaded, tokenizer)
+
+
+def _is_pipeline(model: Any) -> bool:
+    """Whether it is a pipeline of transformers, by name: importing their base class takes a second."""
+    return any(one.__name__ == "Pipeline" and one.__module__.startswith("transformers.") for one in type(model).__mro__)
+
+
+def _device(device: Any) -> torch.device | None:
+    """The device of this name that this machine has; None for "auto"."""
+    if device == "auto":
+        return None
+    try:
+        named = torch.empty(0, device=device).device
+    except (RuntimeError, TypeError, AssertionError, ImportError) as error:  # how torch reports what is not there
+        got = f"{device!r} ({one_line(error, 100)})"
+        raise InputError(f"device must be auto, cpu or an accelerator of this machine, got {got}") from error
+    if named.type == "mps":
+        raise InputError("device must have double precision, which searches use, got mps: use cpu")
+    return named
+
+
+def _fastest() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _dtype(dtype: Any) -> torch.dtype | None:
+    if dtype is None or dtype in _DTYPES.values():
+        return dtype  # type: ignore[no-any-return]
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
+        raise InputError(f"dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}{nearest(dtype, _DTYPES)}")
+    return _DTYPES[dtype]
+
+
+def _placed(model: Model, device: torch.device, dtype: torch.dtype) -> Model:
+    if (model.device, model.dtype) == (device, dtype):
+        return model
+    return dataclasses.replace(model, network=skeleton(model.network, device=device, dtype=dtype))
 
 
 def _with_tokenizer(model: Model, tokenizer: Any) -> Model:
@@ -79,7 +140,7 @@ def _with_tokenizer(model: Model, tokenizer: Any) -> Model:
     return dataclasses.replace(model, tokenizer=make(tokenizer, model.vocabulary, model.positions))
 
 
-def _by_name(name: str) -> Model:
+def _by_name(name: str, dtype: torch.dtype) -> Model:
     if name == files.OFFLINE:
         return _offline(name, files.locate(name, files.WEIGHTS))
     if name == "minilm-sentiment":
@@ -95,7 +156,7 @@ def _by_name(name: str) -> Model:
         config = files.locate_all(name)
     except InputError as error:
         raise InputError(f"{error}{nearest(name, NAMES)}") from error
-    return _from_folder(name, config.path.parent, config.remedy)
+    return _from_folder(name, config.path.parent, config.remedy, dtype)
 
 
 @lru_cache(maxsize=2)
@@ -124,15 +185,21 @@ def _random_gpt2(tokenizer: ModelFile) -> Model:
     return _with_tokenizer(describe("gpt2-random", network), tokenizer)
 
 
-def _from_network(network: Any) -> Model:
+def _from_network(network: Any, device: torch.device | None, dtype: torch.dtype | None) -> Model:
     if not isinstance(network, _transformers().PreTrainedModel):
         got = type(network).__name__
-        raise InputError(f"model must be a name, a path or a model of transformers, got {got}: see the docs of load")
+        raise InputError(
+            f"model must be a name, a path, or a model or pipeline of transformers, got {got}: see the docs of load"
+        )
     check_one_stack(network.config.to_dict())
-    return describe(network.config.name_or_path or network.config.model_type, skeleton(network))
+    name = network.config.name_or_path or network.config.model_type
+    devices = sorted({str(weight.device) for weight in network.parameters()})
+    if device is None and len(devices) > 1:
+        raise InputError(f"{name} must be on one device, got {', '.join(devices)}: choose one of them as the device")
+    return describe(name, skeleton(network, device=device, dtype=dtype))
 
 
-def _from_folder(name: str, folder: Path, remedy: str) -> Model:
+def _from_folder(name: str, folder: Path, remedy: str, dtype: torch.dtype = torch.float32) -> Model:
     """Read a model from a folder with config.json and safetensors."""
     path = folder / files.CONFIG
     try:
@@ -141,7 +208,7 @@ def _from_folder(name: str, folder: Path, remedy: str) -> Model:
         raise InputError(f"{path} must be a model's configuration, got {one_line(error, 300)}: {remedy}") from error
     config = config if isinstance(config, dict) else {}
     check_one_stack(config)  # before the weights are read
-    loaded = describe(name, _read(folder, _reader(config), remedy, config))
+    loaded = describe(name, _read(folder, _reader(config), remedy, config, dtype))
     tokenizer = folder / files.TOKENIZER
     return _with_tokenizer(loaded, files.record(tokenizer, remedy)) if tokenizer.is_file() else loaded
 
@@ -190,7 +257,13 @@ def _reader(config: dict[str, Any]) -> str:
     return "AutoModelForSequenceClassification" if named.endswith("ForSequenceClassification") else "AutoModel"
 
 
-def _read(source: Path, reader: str, remedy: str, config: dict[str, Any] | None = None) -> Any:
+def _read(
+    source: Path,
+    reader: str,
+    remedy: str,
+    config: dict[str, Any] | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Any:
     """Read a network from a folder with this configuration, or from a GGUF file.
 
     The hub is not contacted, no code of the model is run, and every weight must be in the files.
@@ -207,7 +280,7 @@ def _read(source: Path, reader: str, remedy: str, config: dict[str, Any] | None 
             if config is not None and config.get("architectures") not in (None, classes(config)):
                 options["config"] = transformers.AutoConfig.for_model(**{**config, "architectures": classes(config)})
             network, report = getattr(transformers, reader).from_pretrained(
-                folder, output_loading_info=True, **_READ, **options
+                folder, output_loading_info=True, dtype=dtype, **_READ, **options
             )
         except Exception as error:  # damaged files raise anything below transformers
             raise InputError(f"{source} must hold a whole model, got {one_line(error, 300)}: {remedy}") from error
