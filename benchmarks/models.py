@@ -88,13 +88,13 @@ def text_swaps(n: int, threads: int, runs: int, exhaustive: bool) -> dict[str, A
     model = ws.load(MODEL)
     text = _text(model, n)
     word = middle(model.read(text))
-    (found, *_), usage = measure(lambda _: model.swaps(text, word, exhaustive=exhaustive), runs, warm=False)
+    (found, *_), usage = measure(lambda _: model.swaps(text, word, on="last", exhaustive=exhaustive), runs, warm=False)
     return {
         **usage,
         "tokens": len(found.text.ids),
         "candidates": found.candidates,
         "checked": found.checked,
-        "word": found.word.text,
+        "word": found.swaps[0].replaced.text,
         "best": found.swaps[0].word,
         "value": found.swaps[0].value,
     }
@@ -106,7 +106,7 @@ def text_best(n: int, seed: int, threads: int) -> dict[str, Any]:
     torch.set_num_threads(threads)
     model = ws.load(MODEL)
     text = _text(model, n, seed)
-    found = model.swaps(text, middle(model.read(text)), exhaustive=True, top=1)
+    found = model.swaps(text, middle(model.read(text)), on="last", exhaustive=True, top=1)
     return {"text": text, "n": n, "best": found.swaps[0].word, "value": found.swaps[0].value}
 
 
@@ -118,9 +118,9 @@ def swaps_shortfall(count: int, threads: int) -> dict[str, Any]:
     short, apart, checked = [], [], []
     for kept in json.loads(KEPT.read_text(encoding="utf-8"))[:count]:
         text = kept["text"]
-        found = model.swaps(text, middle(model.read(text)))
+        found = model.swaps(text, middle(model.read(text)), on="last")
         short.append(1 - found.swaps[0].value / kept["value"])
-        apart.append(abs(_plain_change(model, found.text, found.word, kept["best"]) / kept["value"] - 1))
+        apart.append(abs(_plain_change(model, found.text, found.swaps[0].replaced, kept["best"]) / kept["value"] - 1))
         checked.append(found.checked)
     return {"short": short, "apart": max(apart), "checked": max(checked)}
 

@@ -257,11 +257,11 @@ def test_rows_are_the_best_replacements(run: Run) -> None:
     code, out, err = run(*SWAPS, "--word", "smile", "--top", 4)
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0].startswith('minilm, word 3 "smile" replaced; measured on last')
+    assert lines[0].startswith('minilm, word 3 "smile" replaced; measured on pooled')
     for row in rows:
         assert any(line.split()[:2] == [str(row["rank"]), row["word"]] for line in lines)
     assert f"I love her {rows[0]['word']}" in lines
-    assert f"20 of {rows[0]['candidates']} candidates were tried, those that rank first" in lines
+    assert f"20 of {rows[0]['candidates']} candidates were tried, those that rank" in out
 
 
 def test_the_table_of_swaps_tells_how_many_were_tried(capsys: pytest.CaptureFixture[str]) -> None:
@@ -280,14 +280,25 @@ def test_each_option_of_swaps_reaches_the_model(run: Run, monkeypatch: pytest.Mo
         raise InputError("seen")
 
     monkeypatch.setattr(Model, "swaps", stop)
-    flags = ("--any-form", "--any-case", "--exhaustive", "--cut", "--chat", "--on", "pooled", "--seed", 5)
-    for given in (flags, ("--compare",), ()):
+    flags = ("--candidates", "near:3", "--exhaustive", "--cut", "--chat", "--on", "pooled", "--seed", 5, "--label", "a")
+    directed = ("--answer", "Yes", "--answer", "No", "--target", "so", "--pair", "b")
+    for given in ((*flags, *directed), ("--compare",), ()):
         assert run(*SWAPS, "--word", 1, *given).refusal == "seen"
-    names = ("whole", "casing", "exhaustive", "compare", "cut", "chat", "on", "seed")
+    names = ("candidates", "exhaustive", "compare", "cut", "chat", "on", "seed", "label", "answers", "target", "pair")
     assert [[named[name] for name in names] for named in seen] == [
-        [False, False, True, False, True, True, "pooled", 5],
-        [True, True, False, True, False, False, "last", 0],
-        [True, True, False, False, False, False, "last", 0],
+        ["near:3", True, False, True, True, "pooled", 5, "a", ["Yes", "No"], "so", "b"],
+        ["vocabulary", False, True, False, False, None, 0, None, None, None, None],
+        ["vocabulary", False, False, False, False, None, 0, None, None, None, None],
+    ]
+
+
+def test_swaps_of_a_file_and_of_any_word(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("I love her\nrain falls\n")
+    rows = run("swaps", "--input", tmp_path / "texts.txt", "--checks", 6, "--top", 2, "--json").rows
+    assert [(row["line"], row["rank"]) for row in rows] == [(0, 1), (0, 2), (1, 1), (1, 2)]
+    found = load("minilm").swaps("rain falls", checks=6, top=2)
+    assert [(row["position"], row["word"]) for row in rows[2:]] == [
+        (swap.replaced.position, swap.word) for swap in found.swaps
     ]
 
 

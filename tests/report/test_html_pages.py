@@ -90,8 +90,8 @@ def _text_page(word: str = "good", swaps: bool = True, layers: tuple[float, ...]
         WordEffect(words[1], None, None, None, None, 0, None, None, None, False, False),
     )
     profile = TextProfile(word, read, word, True, word, 0.8, effects, 20, cost)
-    swap = Swap(0, word, 0.7, None, word)
-    found = Swaps(word, read, words[0], word, (swap,), 9, 9, None, cost)
+    swap = Swap(words[0], word, 0.7, True, word, None, 0, word)
+    found = Swaps(word, read, words[0], word, True, 0.8, word, (swap,), 9, 9, None, cost)
     by_layer = LayerProfile(word, read, words[0], 0.9, torch.tensor(layers), torch.zeros(1)) if layers else None
     return text_page(TextStudy(profile, (found,) if swaps else (), by_layer), Options())
 

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wordsway.cli.options import Answers, Chat, Cut, Device, Dtype, Json, Model, Pair, position_or_word
-from wordsway.cli.running import print_json
+from wordsway.cli.options import (
+    Answers,
+    Candidates,
+    Chat,
+    Column,
+    Cut,
+    Device,
+    Dtype,
+    Input,
+    Json,
+    Model,
+    Pair,
+    TextOrFile,
+    position_or_word,
+)
+from wordsway.cli.running import each_text, print_json
 
 if TYPE_CHECKING:
     from wordsway.models.flips import Flips
 
-Text = Annotated[str | None, typer.Argument(metavar="TEXT", help="the text, in quotes; or use --input")]
-Candidates = Annotated[
-    str,
-    typer.Option(
-        metavar="near:K|vocabulary|mask|delete|FILE",
-        help="replacements of each word: the K words with the nearest embeddings, all words of the vocabulary, the "
-        "mask, nothing, or a file whose lines list words that may replace each other",
-    ),
-]
 Words = Annotated[
     list[str] | None,
     typer.Option(
@@ -40,16 +46,10 @@ Budget = Annotated[int | None, typer.Option(metavar="N", help="candidates to try
 Exhaustive = Annotated[
     bool, typer.Option("--exhaustive", help="go on after the first flip: the share of flips of each word")
 ]
-Input = Annotated[
-    str | None, typer.Option("--input", metavar="FILE", help="many texts: a .txt (one per line), .csv or .jsonl file")
-]
-Column = Annotated[
-    str | None, typer.Option(metavar="NAME", help="with --input: column or key of the texts; default: text")
-]
 
 
 def flips(
-    text: Text = None,
+    text: TextOrFile = None,
     model: Model = "minilm-sentiment",
     candidates: Candidates = "near:30",
     words: Words = None,
@@ -79,7 +79,7 @@ def flips(
     from wordsway.checks import check_size
     from wordsway.data.texts import read_texts
     from wordsway.models import load
-    from wordsway.report.texts import print_flips
+    from wordsway.report.texts import print_flips, print_verdicts
 
     if budget is not None:
         check_size(budget, "budget")
@@ -108,26 +108,10 @@ def flips(
     if text is not None:
         show(loaded.flips(text, **options))
     elif lines is not None:
-        _many(loaded, lines, str(file), options, show, as_json)
-
-
-def _many(model: Any, lines: Any, file: str, options: dict[str, Any], show: Any, as_json: bool) -> None:
-    """Judge one text after another; one that cannot be read is reported in a line, and the others go on."""
-    from collections import Counter
-
-    from wordsway.errors import InputError, one_line
-    from wordsway.report.texts import print_verdicts
-
-    verdicts: Counter[str] = Counter()
-    for number, line in enumerate(lines):
-        try:
-            result = model.flips(line.text, **options)
-        except InputError as error:
-            verdicts["not measured"] += 1
-            where = f"text {number} (line {line.number} of {file})"
-            print(f"wordsway: {where}: {one_line(error)}", file=sys.stderr, flush=True)
-            continue
-        verdicts[result.verdict] += 1
-        show(result)
-    if not as_json:
-        print_verdicts(verdicts)
+        verdicts: Counter[str] = Counter()
+        for result in each_text(lines, str(file), lambda given: loaded.flips(given, **options)):
+            verdicts["not measured" if result is None else result.verdict] += 1
+            if result is not None:
+                show(result)
+        if not as_json:
+            print_verdicts(verdicts)

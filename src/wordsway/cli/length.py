@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from wordsway.cli.options import Device, Dtype, EmbeddingRadius, Json, Seed, position_or_word
+from wordsway.cli.options import Column, Device, Dtype, EmbeddingRadius, Json, On, Seed, position_or_word
 from wordsway.cli.running import deliver
-from wordsway.cli.text import Column, On
 
 Models = Annotated[
     list[str] | None,

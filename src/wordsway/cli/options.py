@@ -51,12 +51,12 @@ Device = Annotated[
 ]
 Dtype = Annotated[str, typer.Option(metavar="NAME", help="dtype of the model: float16, bfloat16, float32 or float64")]
 On = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--on",
-        metavar="last|pooled|next|class|LAYER",
-        help="output whose change is measured: last hidden state, its mean, distribution of the next token or over "
-        "classes, or hidden state of a layer",
+        metavar="class|next|pooled|last|LAYER",
+        help="output whose change is measured: class, distribution of the next token, mean of the last hidden state, "
+        "that of all tokens, or hidden state of a layer; default: the first of these that the model has",
     ),
 ]
 EmbeddingRadius = Annotated[
@@ -81,6 +81,24 @@ Answers = Annotated[
 Pair = Annotated[
     str | None, typer.Option(metavar="TEXT", help="a second text, for models that read two, such as a hypothesis")
 ]
+Candidates = Annotated[
+    str,
+    typer.Option(
+        metavar="near:K|vocabulary|mask|delete|FILE",
+        help="replacements of each word: the K words with the nearest embeddings, all words of the vocabulary, the "
+        "mask, nothing, or a file whose lines list words that may replace each other",
+    ),
+]
+Target = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="logarithm of the probability that a decoder goes on with this text")
+]
+Input = Annotated[
+    str | None, typer.Option("--input", metavar="FILE", help="many texts: a .txt (one per line), .csv or .jsonl file")
+]
+Column = Annotated[
+    str | None, typer.Option(metavar="NAME", help="with --input: column or key of the texts; default: text")
+]
+TextOrFile = Annotated[str | None, typer.Argument(metavar="TEXT", help="the text, in quotes; or use --input")]
 Cut = Annotated[bool, typer.Option("--cut", help="cut a text that is too long for the model; default: refuse it")]
 Chat = Annotated[bool, typer.Option("--chat", help="put the text into the model's chat template")]
 Seed = Annotated[int, typer.Option(metavar="S", help="seed of the random numbers")]

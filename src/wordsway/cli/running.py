@@ -5,11 +5,15 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ParamSpec, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 import typer
 
+if TYPE_CHECKING:
+    from wordsway.data.texts import Line
+
+T = TypeVar("T")
 P = ParamSpec("P")
 Rows: TypeAlias = list[dict[str, Any]]
 
@@ -80,3 +84,16 @@ def print_json(rows: Iterable[dict[str, Any]]) -> None:
     """Print one JSON object per line."""
     for row in rows:
         print(json.dumps(row, allow_nan=False), flush=True)
+
+
+def each_text(lines: Sequence[Line], file: str, measure: Callable[[str], T]) -> Iterator[T | None]:
+    """Yield what is measured on each text of a file; one that cannot be read is reported in a line, and gives None."""
+    from wordsway.errors import InputError, one_line
+
+    for number, line in enumerate(lines):
+        try:
+            yield measure(line.text)
+        except InputError as error:
+            where = f"text {number} (line {line.number} of {file})"
+            print(f"wordsway: {where}: {one_line(error)}", file=sys.stderr, flush=True)
+            yield None

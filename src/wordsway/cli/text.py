@@ -11,15 +11,20 @@ import typer
 from wordsway.cli.options import (
     Answers,
     Chat,
+    Column,
     Cut,
     Device,
     Dtype,
     EmbeddingRadius,
+    Input,
     Json,
     Label,
     Model,
+    On,
     Pair,
     Seed,
+    Target,
+    TextOrFile,
     position_or_word,
 )
 from wordsway.cli.running import print_json
@@ -28,22 +33,9 @@ if TYPE_CHECKING:
     from wordsway.data.texts import Line
     from wordsway.experiments.texts import Options
 
-Text = Annotated[str | None, typer.Argument(metavar="TEXT", help="the text, in quotes; or use --input")]
 Words = Annotated[
     list[str] | None,
     typer.Option("--word", metavar="WORD", help="a word, or its position from 0; may be repeated; default: all words"),
-]
-On = Annotated[
-    str | None,
-    typer.Option(
-        "--on",
-        metavar="class|next|pooled|last|LAYER",
-        help="output whose change is measured: class, distribution of the next token, mean of the last hidden state, "
-        "that of all tokens, or hidden state of a layer; default: the first of these that the model has",
-    ),
-]
-Target = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="logarithm of the probability that a decoder goes on with this text")
 ]
 Budget = Annotated[int | None, typer.Option(metavar="N", help="passes of the model; default: 16 per word")]
 Ball = Annotated[
@@ -61,12 +53,6 @@ Html = Annotated[
     ),
 ]
 Layers = Annotated[bool, typer.Option("--layers", help="with --html: how far the top word moves each layer")]
-Input = Annotated[
-    str | None, typer.Option("--input", metavar="FILE", help="many texts: a .txt (one per line), .csv or .jsonl file")
-]
-Column = Annotated[
-    str | None, typer.Option(metavar="NAME", help="with --input: column or key of the texts; default: text")
-]
 Out = Annotated[
     str | None, typer.Option("--out", metavar="DIR", help="with --input: folder of the store; default: results")
 ]
@@ -76,7 +62,7 @@ _NEEDS_BALL = "--radius, --mode, --steps and --special need --ball: they are abo
 
 
 def text(
-    text: Text = None,
+    text: TextOrFile = None,
     model: Model = "minilm",
     words: Words = None,
     on: On = None,

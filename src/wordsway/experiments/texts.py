@@ -97,7 +97,7 @@ class TextStudy(Record):
     summary_fields = ("profile",)
 
     def to_dict(self) -> dict[str, Any]:
-        swaps = [{"position": one.word.position, "swaps": one.rows()} for one in self.swaps]
+        swaps = [{"position": one.swaps[0].replaced.position, "swaps": one.rows()} for one in self.swaps]
         return {**self.profile.to_dict(), "swaps": swaps, "layers": None if self.layers is None else self.layers.rows()}
 
     def rows(self) -> list[dict[str, Any]]:
@@ -108,10 +108,10 @@ def study_text(model: Model, text: str, options: Options, *, layers: bool = Fals
     """Measure the words of a text, and of those with the largest typical effects also replacements and layers."""
     profile = options.measure(model, text, progress)
     ranked = [one.word for one in sorted(profile.words, key=lambda one: -(one.typical or 0.0)) if not one.word.special]
-    swaps = []
+    swaps, output = [], options.output(model)
     for word in ranked[:WORDS]:
         with suppress(InputError):  # where no word of the vocabulary fits
-            swaps.append(model.swaps(profile.text, word, top=TOP, checks=CHECKS, on=profile.on, seed=options.seed))
+            swaps.append(model.swaps(profile.text, word, top=TOP, checks=CHECKS, on=output, seed=options.seed))
     by_layer = None
     if layers and ranked:
         by_layer = model.layer_profile(

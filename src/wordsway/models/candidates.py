@@ -126,13 +126,14 @@ def _vocabulary(tokenizer: Tokenizer) -> _Words:
     """Decode the vocabulary once per process: about 0.1 s for 30,000 tokens."""
     backend, special = tokenizer.backend, tokenizer.special
     numbers = sorted(set(backend.get_vocab().values()) - set(special))
-    surfaces: dict[str, int] = {}
-    for number, written in zip(numbers, backend.decode_batch([[number] for number in numbers]), strict=True):
-        word = written.strip()
-        if not word or not all(part.isalpha() for part in _JOINTS.split(word)):
-            continue
-        if word not in surfaces or written[:1].isspace():  # inside a text a word follows a blank
-            surfaces[word] = number
+    words = {
+        number: written
+        for number, written in zip(numbers, backend.decode_batch([[number] for number in numbers]), strict=True)
+        if all(part.isalpha() for part in _JOINTS.split(written.strip()))
+    }
+    # inside a text a word follows a blank: where tokens have it, those without are parts of words
+    spaced = {number: written for number, written in words.items() if written[:1].isspace()}
+    surfaces = {written.strip(): number for number, written in (spaced or words).items()}
     cased = backend.encode("Film").ids != backend.encode("film").ids
     return _Words(surfaces, cased)
 

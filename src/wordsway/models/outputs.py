@@ -117,6 +117,16 @@ class Output:
             return self.score(before, now) - self.score(before, before)
         return self.change(before, now)
 
+    def rank(self, before: Tensor, now: Tensor) -> Tensor:
+        """An increasing function of the effect that does not saturate, (B,): log odds in place of a probability."""
+        if self.kind == LABELS:
+            return now[..., self.focus(before)]
+        if self.kind == DISTRIBUTION and self.signed:
+            place = self.focus(before)
+            rest = torch.cat([now[..., :place], now[..., place + 1 :]], -1).logsumexp(-1)
+            return now[..., place] - rest
+        return self.effect(before, now)
+
     def margin(self, before: Tensor, now: Tensor) -> Tensor:
         """How far the decision of the text is from another one, (B,), in logits; below 0 it has flipped.
 

@@ -36,9 +36,13 @@ class Rewrite(NamedTuple):
 
 
 class Effects(NamedTuple):
-    """What rewrites do: their effects (T,), and where the output decides, their margins (T,) and decisions."""
+    """What rewrites do: effects (T,) and ranks (T,), and where the output decides, margins (T,) and decisions.
+
+    Ranks are those of `Output.rank`; None where they are the effects.
+    """
 
     values: Tensor
+    ranks: Tensor | None = None
     margins: Tensor | None = None
     decisions: list[Decision] | None = None
 
@@ -79,7 +83,7 @@ class Rewriter:
         suffix, limit = self.output.suffix, self.model.positions - len(self.output.suffix)
         written = [self.written(one) for one in rewrites]
         encodings = encoded(self.model.texts, written, self._seconds(rewrites, written), self.text.framed)
-        closing = len(self.text.ids) - 1 - self.text.scored[-1].tokens[-1]  # tokens after the last word
+        closing = self._after(self.text.scored[-1])
         texts = []
         for encoding in encodings:
             ids = tuple(encoding.ids)
@@ -114,20 +118,45 @@ class Rewriter:
         if self.output.kind != ROWS:
             readings = self.readings(texts)
             values = self.output.effect(self.before, readings)
+            ranks = self.output.rank(self.before, readings)
             if not self.output.decides:
-                return Effects(values)
-            return Effects(values, self.output.margin(self.before, readings), self.output.decisions(readings))
+                return Effects(values, ranks)
+            return Effects(values, ranks, self.output.margin(self.before, readings), self.output.decisions(readings))
         effects = self.before.new_empty(len(texts))
         for places, rows in self._passes(texts):
             for place, now in zip(places, rows, strict=True):
-                word, deleted = rewrites[place].word, not rewrites[place].replacement
-                before, after = (self._merged(one, word, deleted) for one in (self.before, now))
-                effects[place] = self.output.effect(before, after[None])[0]
+                effects[place] = self._change_of_rows(rewrites[place], now)
         return Effects(effects)
+
+    def slopes(self, rewrites: Sequence[Rewrite]) -> Tensor:
+        """The gradient of the rank of each rewritten text in the embeddings of its replacement, summed, (T, e)."""
+        slopes = []
+        for rewrite, (ids, second) in zip(rewrites, self.tokens(rewrites), strict=True):
+            embedded = wide(self.model.embedded(ids)).requires_grad_(True)
+            with torch.enable_grad():
+                reading = self.output.read(self.phi.run(embedded[None], second=second))
+                if self.output.kind == ROWS:
+                    value = self._change_of_rows(rewrite, reading[0])
+                else:
+                    value = self.output.rank(self.before, reading)[0]
+                (gradient,) = torch.autograd.grad(value, embedded)
+            end = len(ids) - len(self.output.suffix) - self._after(rewrite.word)
+            slopes.append(gradient[rewrite.word.tokens[0] : end].sum(0))
+            self.passes += 1
+        return torch.stack(slopes)
+
+    def _change_of_rows(self, rewrite: Rewrite, now: Tensor) -> Tensor:
+        word, deleted = rewrite.word, not rewrite.replacement
+        before, after = (self._merged(one, word, deleted) for one in (self.before, now))
+        return self.output.effect(before, after[None])[0]
+
+    def _after(self, word: Word) -> int:
+        """Number of tokens after a word."""
+        return len(self.text.ids) - 1 - word.tokens[-1]
 
     def _merged(self, rows: Tensor, word: Word, deleted: bool) -> Tensor:
         """Rows with those of the word, or of its replacement, as one; without it where it is deleted."""
-        first, end = word.tokens[0], len(rows) - (len(self.text.ids) - 1 - word.tokens[-1])
+        first, end = word.tokens[0], len(rows) - self._after(word)
         middle = rows[:0] if deleted else rows[first:end].mean(0, keepdim=True)
         return torch.cat([rows[:first], middle, rows[end:]])
 

@@ -52,7 +52,7 @@ def text_page(study: TextStudy, options: Options) -> str:
     """Return the page about one text as HTML, to be written as UTF-8."""
     profile = study.profile
     rows = profile.rows()
-    replaced = {swaps.word.position: swaps for swaps in study.swaps}
+    replaced = {swaps.swaps[0].replaced.position: swaps for swaps in study.swaps}
     values = {
         one.word.tokens: (one.typical or 0.0, _note(row, replaced.get(one.word.position)))
         for one, row in zip(profile.words, rows, strict=True)

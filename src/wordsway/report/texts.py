@@ -69,7 +69,11 @@ def print_profile(profile: TextProfile, options: Options, model: str) -> None:
         out.print(f"the last {profile.text.cut} tokens of the text were cut off", style="yellow")
     out.print()
     _print_words(out, profile)
-    effect = f"change of {_followed(profile)}" if profile.signed else change_kind(profile.on)
+    effect = (
+        f"change of {_followed(profile.on, profile.decision is not None)}"
+        if profile.signed
+        else change_kind(profile.on)
+    )
     out.print(f"masked, typical (mean of random words), worst found: {effect}, exact for each text", style=NOTE)
     if (ball := profile.ball) is not None:
         stopped = len(ball.words) - int(ball.profile.converged.sum())
@@ -101,29 +105,38 @@ def print_title(options: Options, model: str, on: str) -> None:
     console().print(Text(f"{model}{frame}, measured on {measured_on(on)}{ball}", "bold"))
 
 
-def print_swaps(swaps: Swaps) -> None:
-    """Print the replacements of a word, the best first."""
+def print_swaps(swaps: Swaps, line: int | None = None) -> None:
+    """Print the replacements of a word, or of any word, the best first; `line` is the one of the text in a file."""
     best = swaps.swaps[0]
-    rows = [{"rank": rank, "word": swap.word, "sensitivity": swap.value} for rank, swap in enumerate(swaps.swaps, 1)]
-    columns: Columns = {
-        "rank": "rank",
+    columns: dict[str, str | Callable[[Row], Any]] = {"rank": "rank"}
+    if swaps.word is None:
+        columns |= {"position": "position", "replaced": lambda row: visible(row["replaced"])}
+    columns |= {
         "word": "word",
         "": lambda row: Bar(row["sensitivity"], best.value),
-        "sensitivity": "sensitivity",
+        "effect" if swaps.signed else "sensitivity": "effect",
     }
+    if best.flip is not None:
+        columns["flips"] = lambda row: "yes" if row["flip"] else ""
+    if best.becomes is not None and not swaps.signed:
+        columns["becomes"] = lambda row: _token(row["becomes"])
     tried = f"{swaps.checked} of {swaps.candidates} candidates were tried, those that rank first"
     if swaps.exhaustive:
         tried = f"all {swaps.candidates} candidates were tried: the first is the best"
-    notes = [Text(tried)]
+    notes = [Text(f"candidates: {swaps.declared}; {tried}")]
     if swaps.shortfall is not None:
         notes.append(Text(f"the best by ranking is {100 * swaps.shortfall:.1f}% below the best of all"))
+    place = "any word" if swaps.word is None else f'word {swaps.word.position} "{visible(swaps.word.text)}"'
+    where = "" if line is None else f"line {line}: "
+    kind = change_kind(swaps.on)
+    if swaps.signed and swaps.before is not None:
+        kind = f"change of {_followed(swaps.on, best.flip is not None)}, {number(swaps.before, 3)} for the text"
     show(
-        f'{swaps.model}, word {swaps.word.position} "{visible(swaps.word.text)}" replaced; '
-        f"measured on {measured_on(swaps.on)}",
-        table(rows, columns),
+        f"{where}{swaps.model}, {place} replaced; measured on {measured_on(swaps.on)}",
+        table(swaps.rows(), columns, spare=("",)),
         visible(" ".join(best.text.split())),
         *notes,
-        Text(f"sensitivity: {change_kind(swaps.on)}, exact for each replacement", NOTE),
+        Text(f"{'effect' if swaps.signed else 'sensitivity'}: {kind}, exact for each replacement", NOTE),
     )
 
 
@@ -233,7 +246,7 @@ def leading(profile: TextProfile) -> str:
     if len(leaders) > 1:
         return f"{model} depends most on {_names(profile.leaders)}, which cannot be told apart"
     (one,) = leaders
-    what = _followed(profile) if profile.signed else "its output"
+    what = _followed(profile.on, profile.decision is not None) if profile.signed else "its output"
     typical = _typical(one.typical, one.typical_se)
     word = f'word {one.word.position} "{visible(one.word.text)}"'
     return f"{model} depends most on {word}: another word changes {what} by {typical}"
@@ -249,10 +262,11 @@ def _typical(mean: float | None, error: float | None) -> str:
     return number(mean, 3) + ("" if error is None else f" +- {number(error, 2)}")
 
 
-def _followed(profile: TextProfile) -> str:
-    if profile.on.startswith("target "):
+def _followed(on: str, decides: bool) -> str:
+    """The score whose signed change is reported."""
+    if on.startswith("target "):
         return "the logarithm"
-    return "the number" if profile.decision is None else "the probability"
+    return "the probability" if decides else "the number"
 
 
 def _names(words: Sequence[Word]) -> str:
