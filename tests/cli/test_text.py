@@ -49,6 +49,21 @@ def test_options_reach_the_model(run: Run) -> None:
     assert [{name: row[name] for name in profile.rows()[0]} for row in rows] == profile.rows()
 
 
+@pytest.mark.parametrize("command", [TEXT, SWAPS, LENGTH, ("flips", SENTENCE, "--model", "minilm-sentiment")])
+def test_devices_and_dtypes_reach_every_command(
+    run: Run, command: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, Any]] = []
+
+    def note(*_: Any, **options: Any) -> Model:
+        given.append(options)
+        raise InputError("enough")
+
+    monkeypatch.setattr("wordsway.models.load", note)
+    assert run(*command, "--device", "cuda:1", "--dtype", "bfloat16").refusal == "enough"
+    assert given == [{"device": "cuda:1", "dtype": "bfloat16"}]
+
+
 def test_special_tokens_are_measured_on_request(run: Run) -> None:
     rows = run(*BALL, "--special", "--json").rows
     assert [row["position"] for row in rows] == [None, 0, 1, 2, 3, None]

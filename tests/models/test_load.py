@@ -24,6 +24,7 @@ from models import tiny
 from models.conftest import MODEL, Library
 from wordsway.data import cache, offline
 from wordsway.errors import InputError, MissingExtra
+from wordsway.models.ball import ball_profile
 
 TEXT = "the film was boring, and the ending was worse"
 HAS_DECODER = importlib.util.find_spec(offline.DECODER.module) is not None
@@ -227,6 +228,28 @@ def test_the_offline_decoder_is_converted_once_and_kept() -> None:
     weights, twins = dict(model.network.named_parameters()), dict(kept.network.named_parameters())
     assert weights.keys() == twins.keys()
     assert all(torch.equal(weights[name], twins[name]) for name in weights)
+
+
+def _addresses(model: ws.Model) -> list[int]:
+    """Where weights begin, as far as it decides how products are rounded."""
+    return [weight.data_ptr() % 64 for weight in model.network.parameters()]
+
+
+def test_the_first_load_of_a_gguf_file_rounds_like_all_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights at other addresses change the last digits of products, and a search amplifies them."""
+    tiny.write_gguf(tmp_path / "tiny.gguf")
+    monkeypatch.setenv("WORDSWAY_CACHE", str(tmp_path / "empty"))
+    first, second = ws.load(tmp_path / "tiny.gguf"), ws.load(tmp_path / "tiny.gguf")
+    assert _addresses(first) == _addresses(second)
+    text = "the film was a"
+    values = [ball_profile(model, text, on="next", steps=32).values.tolist() for model in (first, second)]
+    assert values[0] == values[1]
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("WORDSWAY_CACHE", str(tmp_path / "file" / "no folder"))
+    unkept = ws.load(tmp_path / "tiny.gguf")
+    assert set(_addresses(unkept)) == {0}
+    weights = zip(first.network.parameters(), unkept.network.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in weights)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -111,3 +112,50 @@ def layer_zero(folder: Path, model: Any, texts: list[str], n: int) -> Tensor:
     with torch.no_grad():
         rows: Tensor = model.embeddings(input_ids=tokens)
     return normalize(rows.double())
+
+
+def write_gguf(path: Path, seed: int = 0) -> None:
+    """Save a small decoder with random weights as a GGUF file, with a tokenizer of bytes and a few words."""
+    import gguf
+
+    d, heads, key_heads, inner, layers = 48, 6, 2, 80, 3
+    tokens = ["<|endoftext|>", "<s>", "</s>", *string.ascii_lowercase, "Ġ", "Ġt", "Ġth", "Ġthe", "Ġf", "Ġw", "Ġa"]
+    merges = ["Ġ t", "Ġt h", "Ġth e", "Ġ f", "Ġ w", "Ġ a"]
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_name("tiny")
+    writer.add_context_length(POSITIONS)
+    writer.add_embedding_length(d)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(inner)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(key_heads)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(d // heads)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([gguf.TokenType.CONTROL] * 3 + [gguf.TokenType.NORMAL] * (len(tokens) - 3))
+    writer.add_token_merges(merges)
+    writer.add_unk_token_id(0)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    shapes: dict[str, tuple[int, ...]] = {"token_embd": (len(tokens), d), "output_norm": (d,)}
+    for layer in range(layers):
+        keys = key_heads * d // heads
+        own: dict[str, tuple[int, ...]] = {
+            "attn_q": (d, d),
+            "attn_k": (keys, d),
+            "attn_v": (keys, d),
+            "attn_output": (d, d),
+        }
+        own |= {"ffn_gate": (inner, d), "ffn_up": (inner, d), "ffn_down": (d, inner)}
+        own |= {"attn_norm": (d,), "ffn_norm": (d,)}
+        shapes |= {f"blk.{layer}.{name}": shape for name, shape in own.items()}
+    source = np.random.default_rng(seed)
+    for name, shape in shapes.items():
+        writer.add_tensor(f"{name}.weight", source.normal(size=shape, scale=0.5).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()

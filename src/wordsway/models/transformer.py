@@ -229,6 +229,12 @@ def _from_gguf(name: str, file: ModelFile) -> Model:
         tokenizer = _transformers().PreTrainedTokenizerFast.from_pretrained(file.path.parent, **source)
     loaded = _with_tokenizer(describe(name, network), tokenizer)
     cache.save_folder(folder, partial(_write, network, loaded.texts))
+    # Products round differently where weights begin at other addresses, and long searches amplify that. Weights are
+    # therefore where they are in later processes: in the file, or in memory of torch if there is no file.
+    if folder.is_dir():
+        return _from_folder(name, folder, f"remove {folder}")
+    for weight in network.parameters():
+        weight.data = weight.data.clone()
     return loaded
 
 
