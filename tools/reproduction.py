@@ -17,7 +17,7 @@ from typing import Any
 
 from PIL import Image
 
-from wordsway.experiments.experiment import SCALES, VERDICTS, Experiment, Parameters, RunConfig
+from wordsway.experiments.experiment import SCALES, Experiment, Parameters, RunConfig, Verdict, tally, worst
 from wordsway.experiments.store import DONE, Row, Store
 from wordsway.figures import all_figures
 
@@ -76,7 +76,9 @@ def section(folder: Path, summary: dict[str, Any]) -> str:
     """Return the generated part of a figure: its picture, a table of its claims, and the run."""
     name = summary["name"]
     lines = [f"![{summary['title']}](images/{name}.png)", "", "| claim | measured | verdict |", "|---|---|---|"]
-    lines += [f"| {one['claim']} | {one['measured']} | {VERDICTS[one['holds']]} |" for one in summary["verdicts"]]
+    for one in map(Verdict.from_dict, summary["verdicts"]):
+        source = f". Source: {one.source}" if one.source else ""
+        lines.append(f"| {one.claim}{source} | {one.details} | {one.word} |")
     if summary.get("assumptions"):
         lines += ["", "What the theorems assume, at these sizes:", ""]
         lines += [
@@ -154,17 +156,15 @@ def _values(points: Sequence[Parameters], name: str) -> str:
 
 def overview(page: str) -> str:
     """Return the table of all figures, in the order of the page."""
-    lines = [HEAD, "|---|---|---|---|---|"]
+    lines, every = [HEAD, "|---|---|---|---|---|"], list[str]()
     for name, title, part in re.findall(r"\n### (\S+): (.*)\n(?s:.*?)<!-- \1 -->\n((?s:.*?))<!-- end -->", page):
         statement, difference = STATEMENTS[name]
         verdicts = [row.split(" | ")[-1].removesuffix(" |") for row in part.splitlines() if row.startswith("| ")][1:]
-        held = sum(verdict == VERDICTS[True] for verdict in verdicts)
-        worst = next((one for one in (VERDICTS[False], VERDICTS[None]) if one in verdicts), VERDICTS[True])
+        every += verdicts
         scale = "".join(re.findall(r"`: (\w+) scale", part))
-        measured = f"{held} of {len(verdicts)} {'claims hold' if len(verdicts) > 1 else 'holds'} ({scale} scale)"
         link = f"[{name}](#{_anchor(f'{name}: {title}')})"
-        lines.append(f"| {link} | {statement} | {measured} | {worst} | {difference} |")
-    return "\n".join(lines)
+        lines.append(f"| {link} | {statement} | {tally(verdicts)} ({scale} scale) | {worst(verdicts)} | {difference} |")
+    return "\n".join([*lines, "", f"All claims: {tally(every)}."])
 
 
 def _anchor(title: str) -> str:

@@ -76,6 +76,7 @@ def test_reproduce_runs_the_trials_prints_the_verdict_and_writes_the_files(tiny:
     assert lines[0] == "tiny  A small one"
     assert re.fullmatch(r"  holds +the mean grows *", lines[1])
     assert re.fullmatch(r" +measured by \d\.\d\d *", lines[2])
+    assert lines[-2] == "1 holds"
     assert lines[-1] == "8 trials run, 0 were stored; the page is results/index.html"
     names = {"tiny.csv", "tiny.json", "tiny.png", "tiny.svg", "tiny-dark.svg", "index.html", "store.sqlite"}
     assert names <= {path.name for path in (tmp_path / "results").iterdir()}
@@ -94,8 +95,10 @@ def test_reproduce_as_json(tiny: Run, tmp_path: Path) -> None:
     assert code == 0
     assert line["claims"][0].pop("measured").startswith("by ")
     expected = {"figure": "tiny", "scale": "paper", "holds": True, "trials": 8, "finished": 8, "failed": 0}
-    claims = [{"claim": "the mean grows", "holds": True}]
-    assert line == {**expected, "claims": claims, "assumptions": [], "page": "deep/er/index.html"}
+    claims = [
+        {"claim": "the mean grows", "holds": True, "weaker": "", "check": False, "source": "", "outcome": "holds"}
+    ]
+    assert line == {**expected, "outcome": "holds", "claims": claims, "assumptions": [], "page": "deep/er/index.html"}
     assert {row["seed"] for row in trials.stored(tmp_path / "deep" / "er" / "store.sqlite")} == {7}
 
 
@@ -151,6 +154,17 @@ def test_a_claim_that_does_not_hold_is_exit_code_1(tiny: Run, offer: Callable[..
     assert code == 1
     assert re.search(r"^ +does not hold +the mean falls *$", out, flags=re.MULTILINE)
     assert err.splitlines()[-1] == "wordsway: claims that do not hold: tiny"
+
+
+def test_a_claim_that_is_weaker_than_its_source_is_no_failure(tiny: Run, offer: Callable[..., None]) -> None:
+    verdicts = [Verdict("the mean falls", "it stays", False, weaker="by 0"), Verdict("sum", "1", True, check=True)]
+    offer(trials.experiment(claims=lambda table: verdicts))
+    code, out, err = tiny("reproduce")
+    assert (code, len(err.splitlines())) == (0, 1)
+    assert re.search(r"^ +weaker than the source +the mean falls *\n +measured it stays; by 0 *$", out, re.MULTILINE)
+    assert out.splitlines()[-2] == "1 weaker than the source, 1 check of the code passes"
+    verdicts[1] = Verdict("sum", "2", False, check=True)
+    assert tiny("reproduce").code == 1
 
 
 def test_a_model_that_no_figure_uses_is_reported(tiny: Run) -> None:

@@ -25,6 +25,8 @@ from wordsway.experiments.experiment import (
     canonical,
     canonical_record,
     overall,
+    tally,
+    worst,
 )
 from wordsway.experiments.runner import make_plan
 from wordsway.experiments.store import DONE, FAILED, Store
@@ -63,7 +65,7 @@ def test_objects_with_to_dict_are_stored_as_what_it_returns_without_their_time_a
     assert kept["dtype"] == "float64"
     assert json.loads(canonical_record(found)) == kept
     inside = {"pair": (found, Verdict("c", "m", None)), "by": {"seed": found}}
-    expected = {"pair": [kept, {"claim": "c", "measured": "m", "holds": None}], "by": {"seed": kept}}
+    expected = {"pair": [kept, Verdict("c", "m", None).to_dict()], "by": {"seed": kept}}
     assert json.loads(canonical_record(inside)) == expected
     assert json.loads(canonical_record({"seconds": 3.0})) == {"seconds": 3.0}  # a trial's own number
 
@@ -153,9 +155,47 @@ def test_verdicts() -> None:
     verdicts = {holds: Verdict("c", "m", holds) for holds in (True, False, None)}
     words = {holds: verdict.word for holds, verdict in verdicts.items()}
     assert words == {True: "holds", False: "does not hold", None: "cannot tell"}
-    assert verdicts[None].to_dict() == {"claim": "c", "measured": "m", "holds": None}
+    plain = {"claim": "c", "measured": "m", "holds": None, "weaker": "", "check": False, "source": ""}
+    assert verdicts[None].to_dict() == {**plain, "outcome": "cannot tell"}
+    assert Verdict.from_dict({"claim": "c", "measured": "m", "holds": None}) == verdicts[None]  # of version 0.1
     for outcomes, expected in (([], None), ([True], True), ([True, None], None), ([None, False, True], False)):
         assert overall([verdicts[holds] for holds in outcomes]) is expected
+
+
+def test_a_weaker_claim_and_a_check_of_the_code() -> None:
+    weaker = Verdict("c", "m", False, weaker="only on reviews", source="it grows")
+    assert (weaker.word, weaker.details) == ("weaker than the source", "m; only on reviews")
+    checks = {holds: Verdict("c", "m", holds, check=True) for holds in (True, False, None)}
+    assert [check.word for check in checks.values()] == [
+        "check of the code passes",
+        "check of the code fails",
+        "check of the code: cannot tell",
+    ]
+    for one in (weaker, *checks.values()):
+        assert Verdict.from_dict(one.to_dict()) == one
+    for holds, check in ((True, False), (None, False), (False, True)):
+        with pytest.raises(InputError, match="only a claim that does not hold may be weaker than its source, got 'c'"):
+            Verdict("c", "m", holds, weaker="how", check=check)
+    with pytest.raises(InputError, match="holds must be true, false or null, got 'x'"):
+        Verdict.from_dict({"claim": "c", "measured": "m", "holds": "x"})
+
+
+def test_verdicts_are_counted_by_kind_and_a_figure_is_as_good_as_its_worst() -> None:
+    passes, fails = (Verdict("c", "m", holds, check=True).word for holds in (True, False))
+    words = ["holds"] * 2 + ["weaker than the source", "does not hold", passes, passes, "cannot tell"]
+    assert tally(words) == (
+        "2 hold, 1 weaker than the source, 1 does not hold, 1 cannot tell, 2 checks of the code pass"
+    )
+    assert tally(["does not hold"] * 2 + [fails, passes]) == (
+        "2 do not hold, 1 check of the code passes, 1 check of the code fails"
+    )
+    assert tally([]) == "no claims"
+    assert worst(words) == "does not hold"
+    assert worst(["holds", fails, "cannot tell"]) == fails
+    assert worst(["holds", "weaker than the source", passes]) == "weaker than the source"
+    assert worst(["holds", passes]) == "holds"
+    assert worst([passes]) == passes
+    assert worst([]) == "cannot tell"
 
 
 # Trials

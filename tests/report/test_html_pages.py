@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from report.documents import Document, frames, visit
-from wordsway.experiments.experiment import Verdict
+from wordsway.experiments.experiment import Verdict, tally
 from wordsway.experiments.texts import Options, TextStudy
 from wordsway.memory import ResourceUsage
 from wordsway.models import load
@@ -27,7 +27,15 @@ HOSTILE = [
     '"><img src=x onerror=alert(1)>',
     "</style></title><b>",
 ]
-BADGES = {True: "✓ holds", False: "✗ does not hold", None: "? cannot tell"}
+BADGES = {
+    Verdict("claim", "measured", True): "✓ holds",
+    Verdict("claim", "measured", False, weaker="half of it"): "≈ weaker than the source",
+    Verdict("claim", "measured", False): "✗ does not hold",
+    Verdict("claim", "measured", None): "? cannot tell",
+    Verdict("claim", "measured", True, check=True): "✓ check of the code passes",
+    Verdict("claim", "measured", False, check=True): "✗ check of the code fails",
+    Verdict("claim", "measured", None, check=True): "? check of the code: cannot tell",
+}
 
 
 def _svg(colour: str, width: float = 633.6) -> str:
@@ -54,16 +62,17 @@ FIGURE: dict[str, Any] = {
     "facts": {"scale": "quick", "trials": "4"},
     "verdicts": [Verdict("it falls", "exponent -0.5", True)],
     "assumptions": [],
-    "holds": True,
+    "outcome": "holds",
     "table": [{"map": "rf", "n": 20 * k, "mean": 0.123456, "ceiling": None} for k in range(1, 31)],
     "pictures": _pictures(),
     "files": ["fig2-rf.png", "fig2-rf.csv"],
     "note": "3 trials failed",
 }
-BARE: dict[str, Any] = {"pictures": [], "verdicts": [], "holds": None, "facts": {}, "table": [], "files": []}
+BARE: dict[str, Any] = {"pictures": [], "verdicts": [], "outcome": "cannot tell", "facts": {}, "table": [], "files": []}
 FIGURES = [
     FIGURE,
-    FIGURE | {"name": "fig3-raf", "verdicts": [Verdict("it stays", "0.3", False)], "holds": False, "note": ""},
+    FIGURE
+    | {"name": "fig3-raf", "verdicts": [Verdict("it stays", "0.3", False)], "outcome": "does not hold", "note": ""},
     FIGURE | {"name": "bare", "title": "Bare"} | BARE,
 ]
 
@@ -178,15 +187,19 @@ def test_links_stay_beside_the_page() -> None:
     assert all(link.startswith("./") and ":" not in link for link in links)
 
 
-@pytest.mark.parametrize("holds", [True, False, None])
-def test_verdicts_are_words_and_symbols(holds: bool | None) -> None:
-    verdicts = [Verdict("claim", "measured", holds), Verdict("claim", "measured", True)]
-    content = figures_page([FIGURE | {"verdicts": verdicts, "holds": holds}])
+@pytest.mark.parametrize("verdict", BADGES)
+def test_verdicts_are_words_and_symbols(verdict: Verdict) -> None:
+    other = Verdict("claim", "measured", True, source="the paper")
+    content = figures_page([FIGURE | {"verdicts": [verdict, other], "outcome": verdict.word}])
     badges = [
         re.sub(r"<[^>]*>", "", badge) for badge in re.findall(r'<span class="badge.*?</span>[^<]*</span>', content)
     ]
-    assert badges == [BADGES[holds]] * 3 + [BADGES[True]]
-    assert f"<td>{1 + (holds is True)} of 2 hold</td>" in content
+    assert badges == [BADGES[verdict]] * 3 + ["✓ holds"]
+    counts = tally([verdict.word, "holds"])
+    assert f"<td>{counts}</td>" in content
+    assert f"<strong>{counts}</strong>" in content
+    assert f'<p class="measured">{verdict.details}</p>' in content
+    assert '<p class="measured">Source: the paper</p>' in content
 
 
 def test_assumptions_follow_the_verdicts() -> None:

@@ -136,7 +136,7 @@ def test_the_summary_of_a_figure(store: Store, folder: Path) -> None:
             "seeds": "1 to 3",
             "trials finished": "2 of 6",
         },
-        "verdicts": [{"claim": "every value exceeds 0", "measured": "1.000 at least", "holds": True}],
+        "verdicts": [Verdict("every value exceeds 0", "1.000 at least", True).to_dict()],
         "assumptions": [],
         "asked": 6,
         "finished": 2,

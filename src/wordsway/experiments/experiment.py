@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from wordsway.checks import check_choice, check_size
@@ -24,7 +25,19 @@ TrialRecord: TypeAlias = Mapping[str, Any] | Record
 Table: TypeAlias = list[dict[str, Any]]  # tidy: one row per point, the same keys in every row
 
 SCALES = ("quick", "paper")
-VERDICTS = {True: "holds", False: "does not hold", None: "cannot tell"}
+HOLDS, WEAKER, FAILS, UNCLEAR = "holds", "weaker than the source", "does not hold", "cannot tell"
+CHECK = "check of the code"
+_CHECKED = {True: f"{CHECK} passes", False: f"{CHECK} fails", None: f"{CHECK}: {UNCLEAR}"}
+WORDS = {  # each word of a verdict, with one claim and with several, in the order of a summary
+    HOLDS: ("holds", "hold"),
+    WEAKER: (WEAKER, WEAKER),
+    FAILS: (FAILS, "do not hold"),
+    UNCLEAR: (UNCLEAR, UNCLEAR),
+    _CHECKED[True]: (_CHECKED[True], "checks of the code pass"),
+    _CHECKED[False]: (_CHECKED[False], "checks of the code fail"),
+    _CHECKED[None]: (_CHECKED[None], f"checks of the code: {UNCLEAR}"),
+}
+_SEVERITY = (FAILS, _CHECKED[False], UNCLEAR, _CHECKED[None], WEAKER, HOLDS)
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
@@ -65,18 +78,66 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim, what was measured, and whether it holds; None where the data cannot tell."""
+    """A claim, what was measured, and whether it holds; None where the data cannot tell.
+
+    Attributes
+    ----------
+    weaker : str
+        How the measurement supports less than the source states, for a claim that does not hold in full.
+    check : bool
+        Whether the claim is a theorem or a property of the optimiser, which only a mistake in the code can violate.
+    source : str
+        The sentence of the source that the claim is about.
+    """
 
     claim: str
     measured: str
     holds: bool | None
+    weaker: str = ""
+    check: bool = False
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if self.weaker and (self.holds is not False or self.check):
+            raise InputError(f"only a claim that does not hold may be weaker than its source, got {self.claim!r}")
 
     @property
     def word(self) -> str:
-        return VERDICTS[self.holds]
+        """The outcome in words, the same ones wherever it is shown."""
+        if self.check:
+            return _CHECKED[self.holds]
+        return WEAKER if self.weaker else {True: HOLDS, False: FAILS, None: UNCLEAR}[self.holds]
+
+    @property
+    def details(self) -> str:
+        """What was measured, and how it is weaker than the source."""
+        return f"{self.measured}; {self.weaker}" if self.weaker else self.measured
 
     def to_dict(self) -> dict[str, Any]:
-        return {"claim": self.claim, "measured": self.measured, "holds": self.holds}
+        return {**asdict(self), "outcome": self.word}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Verdict:
+        """Return the verdict of such values; those of earlier versions have `claim`, `measured` and `holds` only."""
+        known = {name: value for name, value in values.items() if name != "outcome"}
+        if values["holds"] not in (True, False, None):
+            raise InputError(f"holds must be true, false or null, got {values['holds']!r}")
+        return cls(**known)
+
+
+def tally(words: Iterable[str]) -> str:
+    """Count the words of verdicts: "61 hold, 9 weaker than the source, 15 checks of the code pass"."""
+    counts = Counter(words)
+    parts = [f"{counts[word]} {forms[counts[word] != 1]}" for word, forms in WORDS.items() if counts[word]]
+    return ", ".join(parts) or "no claims"
+
+
+def worst(words: Iterable[str]) -> str:
+    """Return the word for a figure: the worst of its verdicts, where checks of the code count only if they fail."""
+    known = set(words)
+    if known == {_CHECKED[True]}:
+        return _CHECKED[True]
+    return next((word for word in _SEVERITY if word in known), UNCLEAR)
 
 
 def overall(verdicts: Iterable[Verdict]) -> bool | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from wordsway.experiments.experiment import Experiment, RunConfig, Table, Verdict, overall
+from wordsway.experiments.experiment import Experiment, RunConfig, Table, Verdict, overall, worst
 from wordsway.experiments.store import DIED, FAILED, Store
 from wordsway.records import Record
 from wordsway.sensitivity.assumptions import summarise
@@ -46,11 +46,17 @@ class FigureResult(Record):
         """Whether all claims hold; None where the data cannot tell."""
         return overall(self.verdicts)
 
+    @property
+    def outcome(self) -> str:
+        """The worst verdict, in words."""
+        return worst(verdict.word for verdict in self.verdicts)
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "figure": self.figure,
             "scale": self.config.scale,
             "holds": self.holds,
+            "outcome": self.outcome,
             "claims": [verdict.to_dict() for verdict in self.verdicts],
             "assumptions": self.assumptions,
             "trials": self.planned,

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wordsway.experiments.executors import Backend
-from wordsway.experiments.experiment import SCALES, VERDICTS
+from wordsway.experiments.experiment import FAILS, HOLDS, SCALES, UNCLEAR, WEAKER, tally
 from wordsway.experiments.results import FigureResult
 from wordsway.experiments.runner import Plan, RunSummary
 from wordsway.experiments.store import DONE, STATES, Row
@@ -21,6 +21,7 @@ from wordsway.report.terminal import Columns, console, duration, table
 from wordsway.report.terminal import Row as TableRow
 
 _COLOURS = {True: "green", False: "bold red", None: "yellow"}
+_WORDS = {HOLDS: "green", WEAKER: "yellow", FAILS: "bold red", UNCLEAR: "yellow"}  # others: checks of the code
 _MET = {True: "met", False: "not met", None: "cannot tell"}
 _LISTED = 20  # problems that are listed; the others are counted
 
@@ -93,10 +94,11 @@ def print_figures(results: Sequence[FigureResult], summary: RunSummary, page: Pa
         out.print(Text.assemble((result.figure, "bold cyan"), "  ", result.experiment.title))
         lines = Table.grid(padding=(0, 2, 0, 0))
         for verdict in result.verdicts:
-            measured = (f"\nmeasured {verdict.measured}", "bright_black")
-            lines.add_row("", _mark(verdict.holds), Text.assemble(verdict.claim, measured))
+            measured = (f"\nmeasured {verdict.details}", "bright_black")
+            colour = _WORDS.get(verdict.word, _COLOURS[verdict.holds])
+            lines.add_row("", Text(verdict.word, colour), Text.assemble(verdict.claim, measured))
         if not result.verdicts:
-            lines.add_row("", _mark(None), "no trial has finished")
+            lines.add_row("", Text(UNCLEAR, _COLOURS[None]), "no trial has finished")
         for one in result.assumptions:
             measured = (f"\n{one['measured']}", "bright_black")
             text = Text.assemble(f"{one['theorem']} assumes {one['assumption']}", measured)
@@ -104,12 +106,9 @@ def print_figures(results: Sequence[FigureResult], summary: RunSummary, page: Pa
         out.print(lines)
     _print_problems(out, summary.problems, f"see wordsway results show --out {page.parent}")
     out.print()
+    out.print(Text(tally(verdict.word for result in results for verdict in result.verdicts), "bold"))
     stored = summary.stored + summary.elsewhere
     out.print(Text(f"{summary.done} trials run, {stored} were stored; the page is {page}"))
-
-
-def _mark(holds: bool | None) -> Text:
-    return Text(VERDICTS[holds], _COLOURS[holds])
 
 
 def trouble(results: Sequence[FigureResult], summary: RunSummary) -> str | None:
@@ -117,11 +116,17 @@ def trouble(results: Sequence[FigureResult], summary: RunSummary) -> str | None:
     parts = []
     if problems := summary.failed + summary.died:
         parts.append(f"{problems} of {summary.planned} trials failed: run the same command again to repeat only those")
-    if wrong := [result.figure for result in results if result.holds is False]:
+    verdicts = [(result.figure, verdict) for result in results for verdict in result.verdicts]
+    if wrong := dict.fromkeys(name for name, one in verdicts if one.holds is False and not one.weaker):
         parts.append(f"claims that do not hold: {', '.join(wrong)}")
-    if unclear := [result.figure for result in results if result.holds is None]:
+    unclear = [result.figure for result in results if result.figure not in wrong and _unclear(result)]
+    if unclear:
         parts.append(f"too few trials to tell: {', '.join(unclear)}")
     return "; ".join(parts) or None
+
+
+def _unclear(result: FigureResult) -> bool:
+    return not result.verdicts or any(verdict.holds is None for verdict in result.verdicts)
 
 
 def print_figure_list(rows: Sequence[TableRow]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from wordsway.experiments.experiment import VERDICTS
+from wordsway.experiments.experiment import CHECK, FAILS, HOLDS, WEAKER, tally
 from wordsway.models.heat import heat_strip, pieces
 from wordsway.records import cell, html_table, number
 from wordsway.report.terminal import plus_minus
@@ -31,8 +31,9 @@ def figures_page(figures: Sequence[Mapping[str, Any]]) -> str:
     Parameters
     ----------
     figures
-        The summary of each figure as it is stored in JSON, with `verdicts` as records, and besides `holds` (of all
-        verdicts), `pictures` (see `picture`), `files` beside the page for download, and `note`, a warning or "".
+        The summary of each figure as it is stored in JSON, with `verdicts` as records, and besides `outcome` (the
+        worst verdict, in words), `pictures` (see `picture`), `files` beside the page for download, and `note`, a
+        warning or "".
 
     Notes
     -----
@@ -93,6 +94,15 @@ def _settings(profile: TextProfile, options: Options) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
+def _badge(word: str) -> tuple[str, str]:
+    """Return the style of an outcome and a symbol for it, so that neither depends on colours alone."""
+    if word in (FAILS, f"{CHECK} fails"):
+        return "fails", "✗"
+    if word in (HOLDS, f"{CHECK} passes"):
+        return "holds", "✓"
+    return "open", "≈" if word == WEAKER else "?"
+
+
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     environment = Environment(
@@ -103,8 +113,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals["verdicts"] = VERDICTS
+    environment.globals["tally"] = lambda verdicts: tally(verdict.word for verdict in verdicts)
     environment.filters |= {
+        "badge": _badge,
         "cell": cell,
         "number": number,
         "paragraphs": _paragraphs,

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from wordsway.experiments.experiment import NAME, VERDICTS, Experiment, RunConfig, Verdict, overall
+from wordsway.experiments.experiment import NAME, Experiment, RunConfig, Verdict, worst
 from wordsway.experiments.results import FigureResult
 from wordsway.experiments.runner import sizes
 from wordsway.figures._style import render
@@ -108,11 +108,9 @@ def _shown(path: Path) -> dict[str, Any] | None:
         if not valid or summary["name"] != path.stem or not NAME.fullmatch(path.stem):  # a copy would be shown twice
             return None
         planned, finished, problems = (int(summary[name]) for name in _COUNTS)
-        verdicts = [Verdict(**raw) for raw in summary["verdicts"]]
+        verdicts = [Verdict.from_dict(raw) for raw in summary["verdicts"]]
         assumptions = [{name: row[name] for name in _ASSUMPTION} for row in summary.get("assumptions", [])]
-        if any(
-            holds not in VERDICTS for holds in [one.holds for one in verdicts] + [row["met"] for row in assumptions]
-        ):
+        if any(row["met"] not in (True, False, None) for row in assumptions):
             return None
         pictures = _pictures(path) if summary["table"] else []  # older pictures may lie there
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -124,7 +122,7 @@ def _shown(path: Path) -> dict[str, Any] | None:
         **summary,
         "verdicts": verdicts,
         "assumptions": assumptions,
-        "holds": overall(verdicts),
+        "outcome": worst(verdict.word for verdict in verdicts),
         "pictures": pictures,
         "files": [path.with_suffix(f".{kind}").name for kind in kinds if path.with_suffix(f".{kind}").exists()],
         "note": "; ".join(notes),
