@@ -13,7 +13,7 @@ from figures.laws import Change, Record, attention, between, figure, results, ro
 from wordsway import figures
 from wordsway.errors import InputError
 from wordsway.experiments import RunConfig, TrialResult
-from wordsway.figures import _sensitivity, all_figures, figures_named
+from wordsway.figures import _sensitivity, _smoothness, all_figures, figures_named
 from wordsway.sensitivity.assumptions import summarise
 
 NAMES = tuple(all_figures())
@@ -470,15 +470,64 @@ def test_the_exponent_without_the_factor_of_short_contexts_is_reported() -> None
     assert _sensitivity.edge(4) == 1.5
 
 
-def test_exponents_of_smoothness_are_reported_with_their_interval_and_by_layer() -> None:
+def test_exponents_of_smoothness_are_judged_by_layer_with_intervals_of_both_halves() -> None:
     first = figure("smooth-real").claims(table("smooth-real"))[0]
-    assert "0.250 (95% interval 0.250 to 0.250); by layer 0: 0.25, 1: 0.25" in first.measured
+    assert first.claim == "minilm, layer 0: grows like n^(1/4), exponent 0.25 +- 0.1"
+    assert first.measured == (
+        "0.25 (0.25 to 0.25); 0.25 (0.25 to 0.25) up to n = 16, 0.25 (0.25 to 0.25) from there on"
+    )
+
+
+def _layer_0(constant: Callable[[float, int], float]) -> Change:
+    """Change the constants of the first layer of the encoder, by length and trial."""
+    seeds = iter(range(10**6))
+
+    def change(point: Record, record: Record) -> Record:
+        seed = next(seeds) % 2
+        hit = (point["model"], point["causal"], point["layer"]) == ("minilm", False, 0)
+        return {"lipschitz": constant(float(point["n"]), seed)} if hit else {}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("constant", "word", "ending"),
+    [
+        (lambda n, seed: n**0.36, "does not hold", "from there on"),
+        (lambda n, seed: n**0.31, "weaker than the source", "; the interval excludes 0.25"),
+        (lambda n, seed: max(n, 16) ** 0.42, "weaker than the source", "; no single power of n"),
+        (lambda n, seed: n**0.25 * (1 + 0.6 * seed), "cannot tell", ": the interval is too wide"),
+        (lambda n, seed: 2 * n**0.25, "holds", "from there on"),
+    ],
+)
+def test_one_layer_is_not_pooled_with_the_others(
+    constant: Callable[[float, int], float], word: str, ending: str
+) -> None:
+    first, *others = figure("smooth-real").claims(table("smooth-real", _layer_0(constant)))
+    assert (first.word, first.details.endswith(ending)) == (word, True), first
+    assert {verdict.holds for verdict in others} == {True}
+
+
+def test_the_interval_of_an_exponent_is_that_of_a_regression() -> None:
+    from scipy.stats import linregress, t
+
+    lengths, values = [4, 16, 64, 128], [2.0, 3.1, 4.0, 6.0]
+    rows = [{"n": n, "mean": value, "deviation": 0.0, "trials": 1} for n, value in zip(lengths, values, strict=True)]
+    fit = linregress([math.log(n) for n in lengths], [math.log(value) for value in values])
+    own = _smoothness.growth(rows)
+    assert own is not None
+    assert (own.exponent, own.half_width) == pytest.approx((fit.slope, fit.stderr * t.ppf(0.975, 2)))
+    two = [{**row, "deviation": 0.2 * row["mean"], "trials": 4} for row in rows[:2]]
+    own = _smoothness.growth(two)  # of two lengths: an error of 0.1 in each logarithm
+    assert own is not None
+    assert own.half_width == pytest.approx(math.sqrt(2) * 0.1 / math.log(4) * t.ppf(0.975, 3))
+    assert _smoothness.growth([{**row, "trials": 1} for row in two]) == _smoothness.Growth(own.exponent, None)
 
 
 def test_random_weights_need_not_grow_and_rotary_layers_have_no_law() -> None:
     flat = figure("smooth-real").claims(table("smooth-real", lambda point, record: steepness(point, 0.05)))
     assert [verdict.claim for verdict in flat if verdict.holds and "exponent" in verdict.claim] == [
-        "gpt2-random: grows no faster than n^(1/4): exponent at most 0.25 +- 0.1"
+        f"gpt2-random, layer {layer}: grows no faster than n^(1/4), exponent at most 0.25" for layer in (0, 6, 11)
     ]
     claims = [verdict.claim for verdict in figure("smooth-adversarial").claims(table("smooth-adversarial"))]
     assert (any("smollm2" in claim for claim in claims), any("gpt2-random" in claim for claim in claims)) == (

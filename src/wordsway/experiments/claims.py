@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any, TypeAlias
 
@@ -64,6 +64,11 @@ def statistics(values: Sequence[float], *names: str) -> dict[str, float]:
 def judge(claim: str, values: Sequence[Any], measured: Callable[[], tuple[str, bool]]) -> Verdict:
     """Judge a claim by what `measured` returns: a text, and whether the claim holds. Without values nothing can."""
     return Verdict(claim, *measured()) if values else Verdict(claim, TOO_FEW, None)
+
+
+def check(verdict: Verdict) -> Verdict:
+    """Return a verdict on a theorem or a property of the optimiser as a check of the code."""
+    return replace(verdict, check=True)
 
 
 def each(table: Table, column: str, claims: Callable[[str, Table], list[Verdict]]) -> list[Verdict]:

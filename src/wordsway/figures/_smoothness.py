@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialResult, Verdict
-from wordsway.experiments.claims import TOO_FEW, count_of, curves, points, power_law, statistics
+from wordsway.experiments.claims import TOO_FEW, Points, check, count_of, curves, points, power_law, statistics
 from wordsway.figures import _style as style
 from wordsway.models import load
 
@@ -18,7 +22,8 @@ if TYPE_CHECKING:
 ENCODER = "minilm"
 _DECODERS: tuple[Any, ...] = (("gpt2-random", True, (0, 6, 11)), ("smollm2", True, (0, 15, 29)))
 _SHOWN = 6  # layers of a model that was chosen
-_SURE = 1.96  # standard errors of a 95% interval
+_TOLERANCE = 0.1  # how far an exponent may be from that of the source
+_ROUNDING = 1e-9  # of fitted exponents
 
 
 def blocks(config: RunConfig) -> list[dict[str, Any]]:
@@ -61,26 +66,96 @@ def table(results: Sequence[TrialResult]) -> Table:
     return rows
 
 
-def exponent(claim: str, rows: Table, target: float, tolerance: float, below: bool = False) -> Verdict:
-    """Judge that the constants of all layers grow like n^target, with a 95% interval and the exponent of each layer.
+@dataclass(frozen=True)
+class Growth:
+    """The exponent of y ~ n^exponent with a 95% interval of this half-width; None where nothing is known of it."""
 
-    With `below`, that they grow no faster.
+    exponent: float
+    half_width: float | None
+
+    def near(self, target: float) -> bool:
+        return abs(self.exponent - target) <= _TOLERANCE
+
+    def includes(self, value: float) -> bool:
+        """Whether the interval is known and has a value in it."""
+        return self.half_width is not None and abs(self.exponent - value) <= self.half_width + _ROUNDING
+
+    def __str__(self) -> str:
+        if self.half_width is None:
+            return f"{self.exponent:.2f}"
+        return f"{self.exponent:.2f} ({self.exponent - self.half_width:.2f} to {self.exponent + self.half_width:.2f})"
+
+
+def growth(rows: Points) -> Growth | None:
+    """Fit the exponent of the means of one layer.
+
+    Its interval has the larger of two errors: that of the means, by their deviations over trials, and that of the law,
+    by the residuals. Both are multiplied by quantiles of Student's distribution.
     """
-    claim = f"{claim}: exponent {'at most ' if below else ''}{target:g} +- {tolerance:g}"
-    law = power_law(rows, "n", "mean", "layer")
+    law = power_law(rows, "n", "mean")
     if law is None:
-        return Verdict(claim, TOO_FEW, None)
-    low, high = law.exponent - _SURE * law.error, law.exponent + _SURE * law.error
-    laws = {layer: power_law(members, "n", "mean") for (layer,), members in curves(rows, "layer").items()}
-    by_layer = ", ".join(f"{layer}: {own.exponent:.2f}" for layer, own in laws.items() if own is not None)
-    measured = f"{law.exponent:.3f} (95% interval {low:.3f} to {high:.3f}); by layer {by_layer}"
-    difference = law.exponent - target
-    return Verdict(claim, measured, (difference if below else abs(difference)) <= tolerance)
+        return None
+    from scipy.stats import t
+
+    halves = []
+    if len(rows) > 2:
+        halves.append(law.error * t.ppf(0.975, len(rows) - 2))
+    trials = min(row["trials"] for row in rows)
+    if trials > 1:
+        logs = np.log([row["n"] for row in rows])
+        weights = (logs - logs.mean()) / ((logs - logs.mean()) ** 2).sum()
+        errors = [row["deviation"] / row["mean"] / math.sqrt(row["trials"]) for row in rows]
+        halves.append(math.hypot(*(weights * errors)) * t.ppf(0.975, trials - 1))
+    return Growth(law.exponent, float(max(halves)) if halves else None)
+
+
+def layers_grow(name: str, rows: Table, target: float, law: str, rivals: Sequence[float], source: str) -> list[Verdict]:
+    """Judge for each layer that its constant grows like n^target, also in shorter and in longer contexts alone.
+
+    Nothing can be told where the interval of the exponent has both the target and one of its `rivals`, other rates
+    that the source speaks of, and both halves may have the exponent of the target. An exponent beyond the tolerance
+    does not hold. One within it is weaker than the source where its interval excludes the target, or where one of the halves has another exponent: there is no single power.
+    """
+    verdicts = []
+    for (layer,), members in curves(rows, "layer").items():
+        claim = f"{name}, layer {layer}: grows like {law}, exponent {target:g} +- {_TOLERANCE:g}"
+        whole, ordered = growth(members), sorted(members, key=lambda row: int(row["n"]))
+        middle = ordered[(len(ordered) - 1) // 2]["n"]
+        short = growth([row for row in ordered if row["n"] <= middle])
+        long = growth([row for row in ordered if row["n"] >= middle])
+        if whole is None or short is None or long is None:
+            verdicts.append(Verdict(claim, TOO_FEW, None, source=source))
+            continue
+        measured = f"{whole}; {short} up to n = {middle}, {long} from there on"
+        single = all(own.near(target) or own.includes(target) for own in (short, long))
+        if single and whole.includes(target) and any(whole.includes(rival) for rival in rivals):
+            verdicts.append(Verdict(claim, f"{measured}: the interval is too wide", None, source=source))
+            continue
+        how = ""
+        if whole.near(target):
+            excluded = whole.half_width is not None and not whole.includes(target)
+            how = "no single power of n" if not single else f"the interval excludes {target:g}" if excluded else ""
+        verdicts.append(Verdict(claim, measured, whole.near(target) and not how, weaker=how, source=source))
+    return verdicts
+
+
+def layers_grow_slowly(name: str, rows: Table, target: float, law: str) -> list[Verdict]:
+    """Judge for each layer that its constant grows no faster than n^target."""
+    verdicts = []
+    for (layer,), members in curves(rows, "layer").items():
+        claim = f"{name}, layer {layer}: grows no faster than {law}, exponent at most {target:g}"
+        own = growth(members)
+        verdicts.append(
+            Verdict(claim, TOO_FEW, None)
+            if own is None
+            else Verdict(claim, str(own), own.exponent <= target + _ROUNDING)
+        )
+    return verdicts
 
 
 def converged(rows: Table) -> Verdict:
-    """Judge that every constant has a residual below the tolerance."""
-    return count_of("every constant converged to a residual of 1e-4 of it", rows, "converged", every=True)
+    """Check that every constant has a residual below the tolerance."""
+    return check(count_of("every constant converged to a residual of 1e-4 of it", rows, "converged", every=True))
 
 
 def plot(rows: Table, figure: style.Figure, power: float, label: str) -> None:
