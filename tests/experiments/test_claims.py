@@ -17,9 +17,11 @@ from wordsway.experiments.claims import (
     exponent,
     exponent_near,
     falls,
+    more_often,
     overlap,
     points,
     power_law,
+    share_interval,
     statistics,
 )
 
@@ -87,6 +89,31 @@ def test_too_few_points_have_no_law() -> None:
 
 
 # Verdicts
+
+
+@pytest.mark.parametrize(
+    ("wins", "losses", "measured", "holds"),
+    [
+        (8, 0, "8 of 8, p = 0.0078 by a sign test", True),
+        (0, 8, "0 of 8, p = 0.0078 by a sign test", False),
+        (5, 0, "5 of 5, p = 0.062 by a sign test", None),
+        (0, 0, "no two differ", None),
+    ],
+)
+def test_a_sign_test_needs_enough_trials(wins: int, losses: int, measured: str, holds: bool | None) -> None:
+    verdict = more_often("more", wins, losses, "the paper")
+    assert verdict == Verdict("more", measured, holds, source="the paper")
+
+
+def test_the_interval_of_a_share_is_exact() -> None:
+    low, high = share_interval(8, 10)
+
+    def tail(p: float, counts: range) -> float:
+        return sum(math.comb(10, k) * p**k * (1 - p) ** (10 - k) for k in counts)
+
+    assert tail(low, range(8, 11)) == pytest.approx(0.025)
+    assert tail(high, range(9)) == pytest.approx(0.025)
+
 
 LAW = law(-0.5, {1: 1.0, 2: 2.0})
 CURVES = [{"d": d, "n": n, "mean": n * (1 + shift)} for n in (10, 20) for d, shift in ((1, -0.04), (2, 0), (3, 0.04))]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from figures.laws import Change, Record, attention, between, figure, results, robust, steepness, sweep, table
+from figures.laws import TRIALS, Change, Record, attention, between, figure, results, robust, steepness, sweep, table
 from wordsway import figures
 from wordsway.errors import InputError
 from wordsway.experiments import RunConfig, TrialResult
@@ -294,7 +294,7 @@ def test_rows_of_nested_records() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_claims_hold_in_theory_and_are_open_without_trials(name: str) -> None:
     for scale in ("quick", "paper"):
-        verdicts = figure(name).claims(table(name, config=RunConfig(scale, trials=2)))
+        verdicts = figure(name).claims(table(name, config=RunConfig(scale, trials=TRIALS.get(name, 2))))
         assert verdicts
         assert [verdict for verdict in verdicts if not verdict.holds] == []
     assert figure(name).table([]) == []
@@ -322,6 +322,14 @@ def _times(name: str, factor: Callable[[Record], float]) -> Change:
 def _searches(change: Change) -> Change:
     """Change each search of a simulation by what a function of the parameters and the search returns."""
     return lambda point, record: {"searches": [{**one, **change(point, one)} for one in record["searches"]]}
+
+
+BOTH = ("fine-tuned", "re-trained")
+
+
+def _of_map(name: str, loss: str, values: Record) -> Change:
+    """Change the searches of one map and loss."""
+    return _searches(lambda point, one: values if (point["map"], one["loss"]) == (name, loss) else {})
 
 
 def _constant(point: Record, record: Record) -> Record:
@@ -409,10 +417,37 @@ def _widest(values: Record) -> Change:
         ("theorem51", _proof(lambda point, proof: {"captured": 96 / point["d"]}), ["share of captured rows"]),
         ("theorem51", _proof(lambda point, proof: {"sensitivity": 96 / point["d"]}), ["the change does not fall"]),
         ("theorem51", lambda point, record: {"search": {"sensitivity": 2.09}}, ["a search finds at least"]),
-        ("fig4", _searches(lambda point, one: {"constant": 6.1}), ["no error below"]),
-        ("fig4", _searches(lambda point, one: {"error": one["bound"] + 0.1}), ["raf: most", "relu-raf: without"]),
-        ("fig5", _searches(lambda point, one: {"gamma": 1.0}), ["leaves a smaller gamma"]),
-        ("fig6", _searches(lambda point, one: {"error": 9.0}), ["raf: most points"]),
+        ("fig4", _searches(lambda point, one: {"floor": one["error"] + 0.1}), ["floor of the proofs"]),
+        (
+            "fig4",
+            _searches(lambda point, one: {"error": 0.9 * one["bound"]} if point["map"] == "rf" else {}),
+            ["no error is below (2 - gamma)^2"],
+        ),
+        (
+            "fig4",
+            _searches(lambda point, one: {"error": one["bound"] + (0.2 if point["map"] == "raf" else 0.1)}),
+            ["most points are below", "can both be below", "a larger error than for raf"],
+        ),
+        *(
+            (
+                "fig4",
+                _of_map(name, "error", {"gamma": 0.9, "bound": 1.21, "error": 0.5}),
+                [f"{name}, n = {n}, {training}{kind}: an error below 1" for n in lengths for training in BOTH],
+            )
+            for name, lengths, kind in (("raf", (40, 120), ", crosses"), ("relu-raf", (120,), ""))
+        ),
+        (
+            "fig5",
+            _searches(lambda point, one: {"gamma": 0.5, "error": 0.5} if one["penalty"] else {}),
+            ["not both below", "a smaller median gamma"],
+        ),
+        (
+            "fig5",
+            _searches(lambda point, one: {"error": one["bound"] + (1 if one["penalty"] else -0.1)}),
+            ["most come below the line"],
+        ),
+        ("fig6", _searches(lambda point, one: {"gamma": 0.0} if one["loss"] == "error" else {}), ["gamma is lower"]),
+        ("fig6", _searches(lambda point, one: {"gamma": 0.1} if one["loss"] == "alignment" else {}), ["median gamma"]),
         ("fig7", _searches(lambda point, one: {"error": 0.1 if one["loss"] == "swapped" else 0.2}), ["its own"]),
         ("appendix-e", _times("gap", lambda point: 2.0), ["is above 1"]),
         ("appendix-e", _times("gap", lambda point: point["samples"] ** -0.2), ["grows like N^(1/2)"]),
@@ -461,6 +496,33 @@ def test_maps_are_compared_at_the_same_dimension() -> None:
         return {"sensitivity": 1000 * share / point["n"] ** 0.001 / point["d"]}
 
     assert {verdict.holds for verdict in figure("fig3-relu").claims(table("fig3-relu", change))} == {True}
+
+
+def test_a_weaker_claim_of_figure_4_states_how() -> None:
+    def change(point: Record, one: Record) -> Record:
+        return {"error": 0.9 * one["bound"], "floor": 0.5 * one["bound"]} if point["map"] == "rf" else {}
+
+    weaker = [one for one in figure("fig4").claims(table("fig4", _searches(change))) if one.weaker]
+    assert [one.claim for one in weaker] == [f"rf, n = 40, {one}: no error is below (2 - gamma)^2" for one in BOTH]
+    assert weaker[0].measured == "32 of 32 are, by 0.32 at most"
+    assert weaker[0].weaker == "by 20% of the slack of the proof at most, which is of order n^(-1/2)"
+
+    def few(point: Record, one: Record) -> Record:
+        alone = (point["map"], point["samples"], one["gamma"]) == ("relu-raf", 100, 1.6)
+        return {"gamma": 0.99} if alone else {}
+
+    weaker = [one for one in figure("fig4").claims(table("fig4", _searches(few))) if one.weaker]
+    assert [one.weaker for one in weaker] == ["1 of 32 points are exceptions"] * 2
+    circles = _of_map("raf", "alignment", {"error": 0.2, "bound": 0.1})
+    crosses = table("fig4", circles) + [row for row in table("fig4") if row["loss"] == "error"]
+    verdicts = [one for one in figure("fig4").claims(crosses) if "most points" in one.claim]
+    assert {(one.word, one.weaker) for one in verdicts} == {("weaker than the source", "not of the circles alone")}
+
+
+def test_a_penalty_that_changes_nothing_cannot_be_judged() -> None:
+    rows = table("fig5", _searches(lambda point, one: {"error": 0.0}))
+    (first, *_) = figure("fig5").claims(rows)
+    assert (first.holds, first.measured) == (None, "it changes none: 8 of 8 are below with and without it")
 
 
 def test_the_exponent_without_the_factor_of_short_contexts_is_reported() -> None:

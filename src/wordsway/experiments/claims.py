@@ -15,6 +15,7 @@ from wordsway.experiments.experiment import Table, TrialResult, Verdict
 Row: TypeAlias = Mapping[str, Any]
 Points: TypeAlias = Sequence[Row]
 
+_SIGNIFICANT = 0.05
 TOO_FEW = "not enough trials have finished"
 
 # Tables
@@ -161,6 +162,25 @@ def count_of(claim: str, table: Points, column: str, every: bool, measured: str 
     """Judge that every trial, or none, is one that a column counts; `measured` is a format for both numbers."""
     count, trials = (sum(row[name] for row in table) for name in (column, "trials"))
     return judge(claim, table, lambda: (measured.format(count, trials), count == (trials if every else 0)))
+
+
+def more_often(claim: str, wins: int, losses: int, source: str = "") -> Verdict:
+    """Judge by a two-sided sign test at 5% that more trials are wins than losses; ties are left out of both."""
+    if not wins + losses:
+        return Verdict(claim, "no two differ", None, source=source)
+    from scipy.stats import binomtest
+
+    p = float(binomtest(wins, wins + losses).pvalue)
+    measured = f"{wins} of {wins + losses}, p = {p:.2g} by a sign test"
+    return Verdict(claim, measured, wins > losses if p < _SIGNIFICANT else None, source=source)
+
+
+def share_interval(count: int, total: int) -> tuple[float, float]:
+    """Return the exact 95% interval of a probability, by the number of successes among independent trials."""
+    from scipy.stats import binomtest
+
+    interval = binomtest(count, total).proportion_ci(1 - _SIGNIFICANT)
+    return float(interval.low), float(interval.high)
 
 
 def falls(claim: str, table: Points, x: str = "n", y: str = "mean", curve: Sequence[str] = ()) -> Verdict:

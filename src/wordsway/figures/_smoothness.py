@@ -114,7 +114,8 @@ def layers_grow(name: str, rows: Table, target: float, law: str, rivals: Sequenc
 
     Nothing can be told where the interval of the exponent has both the target and one of its `rivals`, other rates
     that the source speaks of, and both halves may have the exponent of the target. An exponent beyond the tolerance
-    does not hold. One within it is weaker than the source where its interval excludes the target, or where one of the halves has another exponent: there is no single power.
+    does not hold. One within it is weaker than the source where its interval excludes the target, or where one of the
+    halves has another exponent: there is no single power.
     """
     verdicts = []
     for (layer,), members in curves(rows, "layer").items():

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from wordsway.experiments import Table, TrialResult, Verdict
-from wordsway.experiments.claims import judge
+from wordsway.experiments.claims import more_often
 from wordsway.figures import _generalization as shared
 from wordsway.figures import fig5
 
 _LENGTH = 120
+_OWN = '"l_f performs better on the fine-tuned solution, and l_r better on the re-trained one" (appendix F)'
 _LOSSES = ("alignment", "swapped")
 
 
@@ -17,14 +18,13 @@ def table(results: Sequence[TrialResult]) -> Table:
 
 
 def claims(rows: Table) -> list[Verdict]:
-    claim = "its own alignment loss leaves a smaller error than the other training's in most simulations"
-    wins: dict[str, list[bool]] = {}
+    verdicts = []
     for panel, members in shared.panels(rows).items():
-        own, swapped = ({row["seed"]: row["error"] for row in members if row["loss"] == loss} for loss in _LOSSES)
-        wins[panel] = [own[seed] < swapped[seed] for seed in own]
-    every = [win for some in wins.values() for win in some]
-    shares = ", ".join(f"{name}: {sum(some)} of {len(some)}" for name, some in wins.items())
-    return [judge(claim, every, lambda: (f"{sum(every)} of {len(every)} ({shares})", 2 * sum(every) > len(every)))]
+        own, swapped = (shared.of_seed([row for row in members if row["loss"] == loss]) for loss in _LOSSES)
+        pairs = [(own[seed]["error"], swapped[seed]["error"]) for seed in own]
+        claim = f"{panel}: its own alignment loss leaves a smaller error than the other training's in most simulations"
+        verdicts.append(more_often(claim, sum(a < b for a, b in pairs), sum(a > b for a, b in pairs), source=_OWN))
+    return verdicts
 
 
 FIGURE = shared.experiment(
