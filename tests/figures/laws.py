@@ -41,14 +41,15 @@ def figure(name: str) -> Experiment:
 
 def _sensitivity(point: Record, seed: int) -> Record:
     n, noise = float(point["n"]), 1.01 if seed % 2 else 0.99
-    root = (1 + 1 / math.sqrt(n)) / math.sqrt(n) * float(point.get("depth", 1))
+    depth = float(point.get("depth", 1))
+    root = (1 + math.sqrt(2 * depth / n)) / math.sqrt(n) * depth
     value = noise * (2.0 if point["map"] in ("raf", "qkv") else root)
     return {"sensitivity": value, "ceiling": 1.5 * value, "status": "locally converged"}
 
 
 def _words(point: Record, seed: int) -> Record:
     root, noise = math.sqrt(point["m"] / point["n"]), 1.01 if seed % 2 else 0.99
-    value = noise * (2.0 + root if point["map"] == "raf" else root * (1 + root))
+    value = noise * (2.0 + root if point["map"] == "raf" else root * (1 + math.sqrt(2) * root))
     return {"sensitivity": value, "ceiling": 1.5 * value}
 
 
@@ -111,12 +112,12 @@ def _first(point: Record, seed: int) -> Record:
 
 
 def _layers(point: Record, seed: int) -> Record:
-    changes = {"attracting": [0.3] * 4, "noise": [0.1] * 4, "noise_deviation": [0.01] * 4, "word": "word"}
+    changes = {"attracting": [0.2, 0.3, 0.4, 0.5], "noise": [0.1] * 4, "noise_deviation": [0.01] * 4, "word": "word"}
     return {"tokens": 200, "changes": changes}
 
 
 def _scores(point: Record, seed: int) -> Record:
-    before, after = ([[0.3, 0.3, value, 0.3]] * 4 for value in (0.1, 0.4))
+    before, after = ([[0.2, 0.2, value, 0.2]] * 4 for value in (0.1, 0.4))
     return {"word": "c", "tokens": [2], "words": list("abcd"), "before": before, "after": after}
 
 

@@ -228,7 +228,14 @@ def test_a_row_of_word_sensitivity() -> None:
         for seed, value, ceiling, status in trials
     ]
     row = {"panel": "reviews", "map": "drf", "data": "imdb", "d": 96, "depth": 2, "n": 25, "trials": 3, "mean": 2.0}
-    row |= {"scaled": 2.0 / 1.2, "deviation": 1.0, "least": 1.0, "most": 3.0, "ceiling": 5.0, "converged": 2}
+    row |= {
+        "scaled": 2.0 / 1.4,
+        "deviation": 1.0,
+        "least": 1.0,
+        "most": 3.0,
+        "ceiling": 5.0,
+        "converged": 2,
+    }
     assert _sensitivity.table(found) == [row]
     found[1].record["ceiling"] = None
     assert _sensitivity.table(found)[0]["ceiling"] is None
@@ -363,9 +370,12 @@ def _looks(values: list[float]) -> Change:
     return change
 
 
-def _prompts(distance: float) -> Change:
+def _prompts(yes: float) -> Change:
+    """Change the answer to the second prompt."""
+
     def change(point: Record, record: Record) -> Record:
-        return {"prompts": {**record["prompts"], "total_variation": distance}} if point["part"] == "prompts" else {}
+        answers = {"after": {"Yes": yes, "No": 1 - yes}}
+        return {"prompts": {**record["prompts"], **answers}} if point["part"] == "prompts" else {}
 
     return change
 
@@ -453,10 +463,11 @@ def _widest(values: Record) -> Change:
         ("appendix-e", _times("gap", lambda point: point["samples"] ** -0.2), ["grows like N^(1/2)"]),
         ("appendix-e", _times("gap", lambda point: point["n"] / 300), ["it falls with n"]),
         ("fig1", _looks([0.105] * 3), ["look at the other word differently"]),
-        ("fig1", _prompts(0.0), ["moves the distribution"]),
-        ("fig3-layers", _attracting([0.15] * 4), ["attracting attention"]),
-        ("fig3-layers", _attracting([0.5, 0.5, 0.09, 0.5]), ["attracting attention"]),
-        ("fig3-scores", lambda point, record: {"after": [[0.3, 0.3, 0.12, 0.3]] * 4}, ["other tokens look at 'c'"]),
+        ("fig1", _prompts(0.4), ["turns the answer"]),
+        ("fig3-layers", _attracting([0.1, 0.15, 0.16, 0.17]), ["attracting attention"]),
+        ("fig3-layers", _attracting([0.1, 0.09, 0.5, 0.9]), ["attracting attention"]),
+        ("fig3-layers", _attracting([0.1, 0.3, 0.5, 0.4]), ["grows from layer to layer"]),
+        ("fig3-scores", lambda point, record: {"after": [[0.3, 0.3, 0.12, 0.3]] * 4}, ["other tokens turn to 'c'"]),
         ("ntk-flow", lambda point, record: {"actual": [3.0] * 6}, ["network"]),
         ("ntk-flow", lambda point, record: {"linear": [3.0] * 6}, ["linearisation"]),
         ("ntk-lambda", lambda point, record: {"status": "regular"}, ["fewer parameters"]),
@@ -528,8 +539,8 @@ def test_a_penalty_that_changes_nothing_cannot_be_judged() -> None:
 def test_the_exponent_without_the_factor_of_short_contexts_is_reported() -> None:
     verdict = figure("fig2-rf").claims(table("fig2-rf"))[0]
     assert verdict.measured.startswith("-0.500 ")
-    assert "without the factor -0.54" in verdict.measured
-    assert _sensitivity.edge(4) == 1.5
+    assert "without the factor -0.55" in verdict.measured
+    assert _sensitivity.edge(8) == _sensitivity.edge(32, depth=4) == 1.5
 
 
 def test_exponents_of_smoothness_are_judged_by_layer_with_intervals_of_both_halves() -> None:
@@ -608,7 +619,7 @@ def test_words_of_a_decoder_do_not_see_the_last_one_and_an_encoder_has_no_answer
         return {"scores": [{**one, "scores": attention([0.0] * 3)} for one in record.get("scores", ())]}
 
     claims = figure("fig1").claims(table("fig1", blind))
-    assert [verdict.claim for verdict in claims] == ["another word in the prompt moves the distribution of the answer"]
+    assert [verdict.claim for verdict in claims] == ["another word in the prompt turns the answer from No to Yes"]
     none = TrialResult("fig1", {"part": "prompts", "model": "minilm"}, 0, {"prompts": None})
     assert figure("fig1").table([none]) == []
 
@@ -623,4 +634,30 @@ def test_tokens_that_do_not_see_the_moved_one_are_not_counted() -> None:
     looks = {"before": [0.0, 0.1, 0.1, 0.1], "after": [0.0, 0.05, 0.1, 0.91]}
     change = {when: [[value] * 4 for value in values] for when, values in looks.items()}
     verdict = figure("fig3-scores").claims(table("fig3-scores", lambda point, record: change))[0]
-    assert (verdict.measured, verdict.holds) == ("0.067 to 0.320, 4.8 times; 1 of 2 look at it more", True)
+    assert (verdict.word, verdict.measured) == ("weaker than the source", "0 of 2 look at it most, 1 more than before")
+    assert verdict.weaker == "mean attention 0.067 to 0.320, 4.8 times"
+
+
+def test_a_change_that_only_ends_higher_is_weaker_than_growth_with_depth() -> None:
+    verdicts = figure("fig3-layers").claims(table("fig3-layers", _attracting([0.1, 0.3, 0.2, 0.4])))
+    assert [one.weaker for one in verdicts] == ["", "it falls in 1 of 2 steps between them"] * 2
+    assert verdicts[1].measured == "0.300 after the first layer, 0.400 after the last"
+    lower = figure("fig3-layers").claims(table("fig3-layers", _attracting([0.1, 0.4, 0.5, 0.3])))[1]
+    assert (lower.word, lower.measured.endswith("; it falls in 1 of 2 steps")) == ("does not hold", True)
+
+
+def test_theorems_are_checks_of_the_code() -> None:
+    checks = {name: [one.check for one in figure(name).claims(table(name))] for name in NAMES}
+    assert all(checks["smooth-bounds"])
+    assert {name: sum(some) for name, some in checks.items() if any(some) and name != "smooth-bounds"} == {
+        "fig4": 1,
+        "fig5": 8,
+        "fig6": 8,
+        "meanfield": 4,
+        "ntk-flow": 1,
+        "ntk-lambda": 1,
+        "robust-rf": 4,
+        "smooth-adversarial": 2,
+        "smooth-real": 1,
+        "theorem51": 2,
+    }

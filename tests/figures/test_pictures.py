@@ -90,7 +90,7 @@ def test_what_a_picture_of_word_sensitivity_shows(name: str) -> None:
         qkv = sorted((one["n"], one["mean"]) for one in rows if (one["map"], one["panel"]) == ("qkv", "reviews"))
         assert list(zip(*lines.pop("qkv, d = 384"), strict=True)) == qkv
     ((label, theory),) = lines.items()
-    assert label in ("∝ $n^{-1/2}(1 + n^{-1/2})$", "S = 1", "softmax, d = 384")
+    assert label in ("∝ $n^{-1/2}(1 + (2/n)^{1/2})$", "S = 1", "softmax, d = 384")
     assert len(theory[0]) >= 2
     assert len(values) == 3
     assert [axes.get_xlabel() for axes in panels] == ["context length n"] * 2

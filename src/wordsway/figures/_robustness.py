@@ -8,7 +8,7 @@ from statistics import fmean
 
 from wordsway.activations import ACTIVATIONS
 from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
-from wordsway.experiments.claims import curves, each, exponent, exponent_near, judge, power_law, statistics
+from wordsway.experiments.claims import curves, each, exponent, exponent_near, statistics
 from wordsway.figures import _style as style
 from wordsway.kernels import robustness_sweep
 from wordsway.models import input_samples
@@ -89,17 +89,8 @@ def assumed(results: Sequence[TrialResult], applies: Callable[[str], bool]) -> l
 
 
 def claims(table: Table, judge_one: Callable[[str, Table], list[Verdict]]) -> list[Verdict]:
-    """Judge the laws for each activation on Gaussian inputs, which they are about, and that none holds on images."""
-    drawn = [row for row in table if row["data"] == "gaussian"]
-    return [*each(drawn, "activation", judge_one), _images([row for row in table if row["data"] != "gaussian"])]
-
-
-def _images(rows: Table) -> Verdict:
-    """Judge that no activation becomes robust on images: those of two classes can be so close that no model can."""
-    claim = f"digits: S does not fall like k^(-1/2) for any activation, exponents above -{_STAYS:g}"
-    laws = [power_law(line, "width", "mean", "samples") for line in curves(rows, "activation").values()]
-    exponents = [law.exponent for law in laws if law is not None]
-    return judge(claim, exponents, lambda: (f"{min(exponents):.3f} to {max(exponents):.3f}", min(exponents) > -_STAYS))
+    """Judge the laws for each activation on Gaussian inputs, which they are about; images are drawn, not judged."""
+    return each([row for row in table if row["data"] == "gaussian"], "activation", judge_one)
 
 
 def falls(name: str, rows: Table) -> Verdict:

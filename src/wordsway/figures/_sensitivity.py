@@ -80,7 +80,7 @@ def table(results: Sequence[TrialResult]) -> Table:
                 "panel": panel,
                 **point,
                 **values,
-                "scaled": values["mean"] / edge(point["n"]),
+                "scaled": values["mean"] / edge(point["n"], point["depth"] or 1),
                 "ceiling": None if None in ceilings else fmean(ceilings),
                 "converged": sum(has_converged(trial["status"]) for trial in trials),
             }
@@ -101,25 +101,26 @@ def data_name(data: str, model: str | None) -> str:
     return "reviews" if model is None else f"reviews, {model}"
 
 
-def edge(n: float) -> float:
-    """Return 1 + n^(-1/2): how much the norm of a word's block of V exceeds its typical stretch, for k = n d features.
+def edge(n: float, depth: int = 1) -> float:
+    """Return 1 + sqrt(2 L / n): how much S of ReLU features exceeds n^(-1/2) to leading order, for k = n d features.
 
-    The block is k x d with entries N(0, 1/(n d)), so its largest singular value is (sqrt(k) + sqrt(d)) / sqrt(n d) in
-    the limit. The proof of Theorem 4.1 bounds S by this over sqrt(n): in short contexts S is a little steeper than
-    n^(-1/2), by this factor.
+    ReLU passes half of the features on, a block of k/2 x d with entries N(0, 1/(n d)), whose largest singular value is
+    1 + sqrt(2 d / k) times its typical stretch in the limit. In short contexts S is a little steeper than n^(-1/2), by
+    this factor; L layers have L such terms.
     """
-    return 1 + 1 / math.sqrt(n)
+    return 1 + math.sqrt(2 * depth / n)
 
 
 def falls_like_root(panel: str, rows: Table, tolerance: float, curve: str) -> Verdict:
     """Judge that S falls like n^(-1/2), without the factor of short contexts."""
-    claim = f"{panel}: S / (1 + n^(-1/2)) falls like n^(-1/2)"
+    factor = "(2/n)^(1/2)" if curve == "d" else "(2L/n)^(1/2)"
+    claim = f"{panel}: S / (1 + {factor}) falls like n^(-1/2)"
     return exponent_near(claim, rows, -0.5, tolerance, y="scaled", curve=(curve,), plain="mean")
 
 
 def inverse_root(axes: style.Axes, rows: Table) -> None:
     """Draw the theory's n^(-1/2) with its factor for short contexts."""
-    style.law(axes, rows, lambda n: edge(n) / n**0.5, "∝ $n^{-1/2}(1 + n^{-1/2})$")
+    style.law(axes, rows, lambda n: edge(n) / n**0.5, "∝ $n^{-1/2}(1 + (2/n)^{1/2})$")
 
 
 def plot(

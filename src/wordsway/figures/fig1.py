@@ -20,6 +20,8 @@ KINDS = ("positive", "negative")
 ANSWERS = ("Yes", "No")
 _DISTANCE = "total variation"
 _APART = 0.1
+_PATTERN = '"shows a different attention score pattern over these two sentences" (section 1)'
+_ANSWER = "of two prompts that differ in one word, Llama2-7b-chat answers one with No and the other with Yes (Figure 1)"
 
 
 def trial(parameters: Parameters, seed: int) -> TrialRecord:
@@ -69,7 +71,8 @@ def _looks(cells: Table) -> list[Verdict]:
     if not any(first) and not any(second):
         return []
     changes = [abs(after / before - 1) for before, after in zip(first, second, strict=True)]
-    return [Verdict(claim, f"by {min(changes):.0%} to {max(changes):.0%}", min(changes) > _APART)]
+    measured = f"by {min(changes):.0%} to {max(changes):.0%}"
+    return [Verdict(claim, measured, min(changes) > _APART, source=_PATTERN)]
 
 
 def _answers(rows: Table) -> list[Verdict]:
@@ -77,9 +80,12 @@ def _answers(rows: Table) -> list[Verdict]:
     if not shares:
         return []
     changes = (f"{answer} {shares[KINDS[0], answer]:.3f} to {shares[KINDS[1], answer]:.3f}" for answer in ANSWERS)
-    distance = shares[_DISTANCE, ""]
-    claim = "another word in the prompt moves the distribution of the answer"
-    return [Verdict(claim, f"{', '.join(changes)}, total variation {distance:.3f}", distance > 0)]
+    measured = f"{', '.join(changes)}, total variation {shares[_DISTANCE, '']:.3f}"
+    answers = [max(ANSWERS, key=lambda answer: shares[kind, answer]) for kind in KINDS]
+    flips = answers == ["No", "Yes"]
+    claim = "another word in the prompt turns the answer from No to Yes"
+    measured += f"; the answers are {' and '.join(answers)}{'' if flips else ': not reproduced with this model'}"
+    return [Verdict(claim, measured, flips, source=_ANSWER)]
 
 
 def plot(rows: Table, figure: style.Figure) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from statistics import fmean
 
 from wordsway.experiments import Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
-from wordsway.experiments.claims import TOO_FEW, curves
+from wordsway.experiments.claims import TOO_FEW, Points, curves
 from wordsway.figures import _models as shared
 from wordsway.figures import _style as style
 from wordsway.models import load
@@ -24,6 +25,9 @@ TEXT = (
 )
 TOKEN = 42
 _TIMES = 2.0
+_DEEPER = (
+    '"after the first layer the embeddings are heavily modified, and [...] this change increases deeper" (Remark 5.2)'
+)
 
 
 def trial(parameters: Parameters, seed: int) -> TrialRecord:
@@ -60,8 +64,22 @@ def claims(rows: Table) -> list[Verdict]:
         mean = fmean(ratios)
         claim = f"{model}: attracting attention changes layers {_TIMES:g} times as much as noise, and each one more"
         measured = f"{mean:.2f} times on average, {min(ratios):.2f} to {max(ratios):.2f}"
-        verdicts.append(Verdict(claim, measured, mean >= _TIMES and min(ratios) > 1))
+        verdicts += [Verdict(claim, measured, mean >= _TIMES and min(ratios) > 1), _deeper(model, members)]
     return verdicts or [Verdict("an attracting perturbation changes more than noise", TOO_FEW, None)]
+
+
+def _deeper(model: str, rows: Points) -> Verdict:
+    """Judge that the change grows from layer to layer; weaker if only the last one changes more than the first."""
+    changes = [row["attracting"] for row in sorted(rows, key=lambda row: int(row["layer"])) if row["layer"] > 0]
+    falls = sum(after < before for before, after in pairwise(changes))
+    measured = f"{changes[0]:.3f} after the first layer, {changes[-1]:.3f} after the last"
+    steps = f"it falls in {falls} of {len(changes) - 1} steps"
+    grows = changes[-1] > changes[0]
+    claim = f"{model}: the change grows from layer to layer"
+    how = f"{steps} between them" if grows and falls else ""
+    return Verdict(
+        claim, measured if grows else f"{measured}; {steps}", grows and not falls, weaker=how, source=_DEEPER
+    )
 
 
 def plot(rows: Table, figure: style.Figure) -> None:

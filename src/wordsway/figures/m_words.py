@@ -61,7 +61,7 @@ def claims(rows: Table) -> list[Verdict]:
     rf, raf = ([row for row in rows if row["map"] == name] for name in ("rf", "raf"))
 
     def judge_rf(panel: str, rows: Table) -> list[Verdict]:
-        few = f"{panel}: S / (1 + (m/n)^(1/2)) grows like (m/n)^(1/2)"
+        few = f"{panel}: S / (1 + (2m/n)^(1/2)) grows like (m/n)^(1/2)"
         return [
             exponent_near(few, rows, 0.5, 0.1, x="share", y="scaled", curve=("n",), plain="mean"),
             overlap(f"{panel}: S depends on m and n through m/n", rows, 0.05, x="share"),
@@ -79,7 +79,7 @@ def plot(rows: Table, figure: style.Figure) -> None:
     for axes, _, members in style.panels(figure, rows, ["panel"], columns=2):
         style.lines(axes, members, "n", "n = {}", x="share")
         if members[0]["map"] == "rf":
-            law = "∝ $(m/n)^{1/2}(1 + (m/n)^{1/2})$"
+            law = "∝ $(m/n)^{1/2}(1 + (2m/n)^{1/2})$"
             style.law(axes, members, lambda share: share**0.5 * shared.edge(1 / share), law, x="share")
         style.finish(axes, "share m/n of the words that move", "word sensitivity", SHARES["paper"], logarithmic=True)
 

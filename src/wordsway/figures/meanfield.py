@@ -9,7 +9,7 @@ from statistics import geometric_mean
 import torch
 
 from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
-from wordsway.experiments.claims import above, each, points
+from wordsway.experiments.claims import above, check, each, points
 from wordsway.figures import _style as style
 from wordsway.maps.attention import Attention
 from wordsway.seeds import generator, normal
@@ -76,9 +76,9 @@ def table(results: Sequence[TrialResult]) -> Table:
 def claims(rows: Table) -> list[Verdict]:
     def judge(panel: str, mine: Table) -> list[Verdict]:
         return [
-            above(f"{panel}: the upper bound over the constant is above 1 in every trial", mine, 1.0, "room"),
+            check(above(f"{panel}: the upper bound over the constant is above 1 in every trial", mine, 1.0, "room")),
             above(f"{panel}: the constant over the lower bound is above 1 in every trial", mine, 1.0, "over_lower"),
-            above(f"{panel}: and so over what two adversarial points give", mine, 1.0, "over_two_point"),
+            check(above(f"{panel}: and so over what two adversarial points give", mine, 1.0, "over_two_point")),
         ]
 
     return each(rows, "panel", judge)

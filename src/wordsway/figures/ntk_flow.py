@@ -7,7 +7,7 @@ from statistics import fmean
 
 from wordsway.contexts import gaussian_context
 from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
-from wordsway.experiments.claims import curves, judge, points
+from wordsway.experiments.claims import check, curves, judge, points
 from wordsway.figures import _style as style
 from wordsway.kernels import Network, gradient_flow, ntk, smallest_eigenvalue
 from wordsway.seeds import generator, signs
@@ -57,7 +57,7 @@ def table(results: Sequence[TrialResult]) -> Table:
 def claims(rows: Table) -> list[Verdict]:
     return [
         _below("the loss of the network is below L(0) exp(-lambda_min t / 2)", rows, "used"),
-        _below("so is that of its linearisation", rows, "linear_used"),
+        check(_below("so is that of its linearisation", rows, "linear_used")),
     ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
-from wordsway.experiments.claims import count_of, curves, judge, points, statistics
+from wordsway.experiments.claims import check, count_of, curves, judge, points, statistics
 from wordsway.figures import _style as style
 from wordsway.kernels import Network, ntk, smallest_eigenvalue
 from wordsway.models import input_samples
@@ -57,7 +57,7 @@ def claims(rows: Table) -> list[Verdict]:
     more = f"with {_ENOUGH:g} times as many parameters as samples it is not"
     measured = "{} of {} kernels are singular"
     return [
-        count_of("with fewer parameters than samples the kernel is singular", few, "singular", True, measured),
+        check(count_of("with fewer parameters than samples the kernel is singular", few, "singular", True, measured)),
         count_of(more, many, "singular", False, measured),
         _rises(rows),
     ]

@@ -28,8 +28,8 @@ FIGURE = shared.experiment(
     name="robust-ntk",
     title="NTK features are robust for even activations",
     about="S = |x| |grad f(x)| of the interpolator on the p = k d NTK features x (x) phi'(W x) of N inputs, against k: "
-    "for even phi it falls like sqrt(N d / p), the best that any model can do. On images of digits none "
-    "becomes robust: some of two classes are too close.",
+    "for even phi it falls like sqrt(N d / p), the best that any model can do. Bands are one standard deviation; the "
+    "dashed line is k^(-1/2). Images of digits are drawn and not judged: the laws are about Gaussian inputs.",
     grid=shared.grid("ntk", NAMES, SIZES),
     claims=claims,
     assumptions=partial(shared.assumed, applies=lambda name: ACTIVATIONS[name].parity == "even"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from wordsway.contexts import gaussian_context
 from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
-from wordsway.experiments.claims import at_least_one, points
+from wordsway.experiments.claims import at_least_one, check, points
 from wordsway.figures import _smoothness as shared
 from wordsway.figures import _style as style
 from wordsway.maps import Attention, RandomAttention
@@ -97,12 +97,13 @@ def table(results: Sequence[TrialResult]) -> Table:
 def claims(rows: Table) -> list[Verdict]:
     times = "at least {:.2f} times below it"
     lower = "constants at adversarial contexts are above the lower bounds"
-    return [
+    theorems = [
         at_least_one("every constant is below the covariance and the ellipsoid bound", rows, "room", times),
         at_least_one("at typical contexts it is below the bound for that context", rows, "local_room", times),
         at_least_one("the covariance bound is below the discrete bound", rows, "sharper", times),
         at_least_one(lower, rows, "above", "at least {:.3f} times them"),
     ]
+    return [check(theorem) for theorem in theorems]
 
 
 def plot(rows: Table, figure: style.Figure) -> None:

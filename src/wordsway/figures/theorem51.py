@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
-from wordsway.experiments.claims import at_least_one, curves, each, judge, points, statistics
+from wordsway.experiments.claims import at_least_one, check, curves, each, judge, points, statistics
 from wordsway.figures import _sensitivity as shared
 from wordsway.figures import _style as style
 from wordsway.maps import RandomAttention
@@ -76,7 +76,9 @@ def claims(rows: Table) -> list[Verdict]:
             _keeps(f"{along} the added score over log^2 d does not fall", rows, "score"),
             _keeps(f"{along} the share of captured rows does not fall", rows, "captured"),
             _keeps(f"{along} the change does not fall", rows, "mean"),
-            at_least_one(f"{panel}: a search finds at least this change", rows, "room", "at least {:.2f} times it"),
+            check(
+                at_least_one(f"{panel}: a search finds at least this change", rows, "room", "at least {:.2f} times it")
+            ),
         ]
 
     return each(rows, "panel", judge_panel)
