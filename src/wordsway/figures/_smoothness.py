@@ -89,24 +89,22 @@ class Growth:
 def growth(rows: Points) -> Growth | None:
     """Fit the exponent of the means of one layer.
 
-    Its interval has the larger of two errors: that of the means, by their deviations over trials, and that of the law,
-    by the residuals. Both are multiplied by quantiles of Student's distribution.
+    Its interval is that of the draw of texts, by the deviations over trials and a quantile of Student's distribution;
+    without several trials there is none. Residuals are no part of it: they tell that there is no power law, which a
+    comparison of shorter with longer contexts shows better.
     """
     law = power_law(rows, "n", "mean")
     if law is None:
         return None
+    trials = min(row["trials"] for row in rows)
+    if trials < 2:
+        return Growth(law.exponent, None)
     from scipy.stats import t
 
-    halves = []
-    if len(rows) > 2:
-        halves.append(law.error * t.ppf(0.975, len(rows) - 2))
-    trials = min(row["trials"] for row in rows)
-    if trials > 1:
-        logs = np.log([row["n"] for row in rows])
-        weights = (logs - logs.mean()) / ((logs - logs.mean()) ** 2).sum()
-        errors = [row["deviation"] / row["mean"] / math.sqrt(row["trials"]) for row in rows]
-        halves.append(math.hypot(*(weights * errors)) * t.ppf(0.975, trials - 1))
-    return Growth(law.exponent, float(max(halves)) if halves else None)
+    logs = np.log([row["n"] for row in rows])
+    weights = (logs - logs.mean()) / ((logs - logs.mean()) ** 2).sum()
+    errors = [row["deviation"] / row["mean"] / math.sqrt(row["trials"]) for row in rows]
+    return Growth(law.exponent, math.hypot(*(weights * errors)) * float(t.ppf(0.975, trials - 1)))
 
 
 def layers_grow(name: str, rows: Table, target: float, law: str, rivals: Sequence[float], source: str) -> list[Verdict]:
