@@ -34,6 +34,7 @@ _LINEAR = {"rope_type": "linear", "rope_theta": 100.0, "factor": 4.0}
 SMALL = {
     "bert": Small("BertConfig", "BertModel", _BERT, causal=False),
     "bert-classifier": Small("BertConfig", "BertForSequenceClassification", _BERT, causal=False),
+    "bert-tokens": Small("BertConfig", "BertForTokenClassification", {**_BERT, "num_labels": 3}, causal=False),
     "bert-decoder": Small("BertConfig", "BertLMHeadModel", {**_BERT, "is_decoder": True}),
     "roberta": Small("RobertaConfig", "RobertaModel", _BERT, causal=False),
     "xlm-roberta": Small("XLMRobertaConfig", "XLMRobertaForMaskedLM", _BERT, causal=False),

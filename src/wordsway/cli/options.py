@@ -54,9 +54,10 @@ On = Annotated[
     str | None,
     typer.Option(
         "--on",
-        metavar="class|next|pooled|last|LAYER",
+        metavar="class|next|pooled|last|mask|token WORD|LAYER",
         help="output whose change is measured: class, distribution of the next token, mean of the last hidden state, "
-        "that of all tokens, or hidden state of a layer; default: the first of these that the model has",
+        "that of all tokens, distribution of the token that is masked in the text, class of a word, or hidden state of "
+        "a layer; default: the first of class, next and pooled that the model has",
     ),
 ]
 EmbeddingRadius = Annotated[
@@ -75,7 +76,7 @@ Answers = Annotated[
     typer.Option(
         "--answer",
         metavar="WORD",
-        help="probability that a decoder goes on with this word, in any spelling; may be repeated",
+        help="probability that a decoder goes on with this word, or that it is the masked one; may be repeated",
     ),
 ]
 Pair = Annotated[
@@ -105,10 +106,6 @@ Seed = Annotated[int, typer.Option(metavar="S", help="seed of the random numbers
 
 Figures = Annotated[list[str] | None, typer.Argument(metavar="FIGURE", help="names of figures; default: all")]
 Out = Annotated[str, typer.Option("--out", metavar="DIR", help="folder of the store, the figures and the page")]
-Workers = Annotated[int | None, typer.Option(metavar="W", help="processes; default: one per core")]
-Dask = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="run on the Dask cluster whose scheduler is at tcp://HOST:PORT")
-]
 
 Json = Annotated[bool, typer.Option("--json", help="print one JSON object per line, as results arrive")]
 

@@ -1,7 +1,5 @@
 """Experiments: trials on a grid, claims about their results, and the runner and the store that keep them."""
 
-from wordsway.experiments.audit import audit
-from wordsway.experiments.audit_records import Audit
 from wordsway.experiments.experiment import (
     Estimate,
     Experiment,
@@ -17,7 +15,6 @@ from wordsway.experiments.runner import RunSummary, run
 from wordsway.experiments.store import Store
 
 __all__ = [
-    "Audit",
     "Estimate",
     "Experiment",
     "FigureResult",
@@ -29,7 +26,6 @@ __all__ = [
     "TrialRecord",
     "TrialResult",
     "Verdict",
-    "audit",
     "figure_result",
     "run",
 ]

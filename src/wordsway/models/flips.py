@@ -183,7 +183,7 @@ def flips(
     limit = None if budget is None else check_size(budget, "budget")
     read = model.read(text, pair=pair, cut=cut, chat=chat)
     chosen = read.chosen(words)
-    output = chosen_output(model, on, label, answers, None, chat)
+    output = chosen_output(model, on, label, answers, None, chat, read)
     if not output.decides:
         raise InputError(f"a flip needs a model that decides, got {model.name} on {output.name}: use a classifier")
     with ResourceUsage() as usage:

@@ -109,7 +109,7 @@ class Model:
         """
         read = self.read(text, pair=pair, cut=cut, chat=chat)
         chosen = "last" if (on, answers, target) == (None, None, None) else on
-        output = chosen_output(self, chosen, None, answers, target, chat)
+        output = chosen_output(self, chosen, None, answers, target, chat, read)
         return TextFeatures(self, read.ids, output, read.second)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -15,8 +15,9 @@ from wordsway.maps.response import positive_norm
 
 if TYPE_CHECKING:
     from wordsway.models.model import Model
+    from wordsway.models.words import Text
 
-NAMES = ("last", "pooled", "next", "class")
+NAMES = ("last", "pooled", "next", "class", "mask", "token WORD")
 # What is read from a model: rows, a vector, logarithms of the probabilities of classes of which one holds, logits of
 # labels that may all hold, or a number.
 ROWS, VECTOR, DISTRIBUTION, LABELS, NUMBER = "rows", "vector", "distribution", "labels", "number"
@@ -32,13 +33,15 @@ class Output:
     Attributes
     ----------
     name : str
-        "last", "pooled", "next", "answer Yes, No", "target Paris", "class", "labels", "number" or "layer K".
+        "last", "pooled", "next", "mask", "token WORD", "answer Yes, No", "target Paris", "class", "labels", "number" or
+        "layer K".
     kind : {"rows", "vector", "distribution", "labels", "number"}
         What is read: the change of rows and vectors is relative, |now - before| / |before|; that of a distribution is
         the total variation, half the sum of the differences; that of labels the largest change of a probability; that
         of a number the absolute difference.
     read : callable
-        Rows (B, n, d), logits (B, classes), or logits of the last tokens (B, kept, V) -> readings (B, ...).
+        Rows (B, n, d), logits (B, classes), or logits of the last tokens (B, kept, V) or of one (B, 1, V) ->
+        readings (B, ...).
     layer : int or None
         The layer whose rows it is made of; None for all layers and, for a prediction, what is on top of them.
     classes : tuple of str
@@ -51,6 +54,11 @@ class Output:
         Number of tokens at the end of a text whose logits a decoder returns; 0 for what is no decoder's prediction.
     suffix : tuple of int
         Tokens that follow every text: the continuation whose probability is read.
+    word : str or None
+        The word whose token is read, as it is written or by its position; "" is the mask of the text. None for outputs
+        that are not about one token.
+    at : int or None
+        The place of that token in a text, once the text is known.
     """
 
     name: str
@@ -62,6 +70,8 @@ class Output:
     rivals: int | None = None
     kept: int = 0
     suffix: tuple[int, ...] = ()
+    word: str | None = None
+    at: int | None = None
 
     @property
     def predicts(self) -> bool:
@@ -157,18 +167,22 @@ def chosen_output(
     answers: Sequence[str] | None = None,
     target: str | None = None,
     chat: bool = False,
+    text: Text | None = None,
 ) -> Output:
-    """Return the output that a measurement declares; by default the class, the next token, or the mean of the rows."""
+    """Return the output that a measurement declares; by default the class, the next token, or the mean of the rows.
+
+    With a text, an output that is about one of its tokens knows the place of that token.
+    """
     given = [name for name, value in (("on", on), ("answers", answers), ("target", target)) if value is not None]
     if len(given) > 1:
         raise InputError(f"one output must be given, got {' and '.join(given)}: leave out all but one")
     if answers is not None:
-        return _answers(model, answers, label)
+        return _placed(model, _answers(model, answers, label), text)
     if target is not None:
         if label is not None:
             raise InputError("a label needs classes, got a target: leave the label out")
         return _target(model, target, chat)
-    return output_named(model, default_output(model.network) if on is None else on, label)
+    return _placed(model, output_named(model, default_output(model.network) if on is None else on, label), text)
 
 
 def output_named(model: Model, on: Any, label: str | int | None = None) -> Output:
@@ -179,7 +193,8 @@ def output_named(model: Model, on: Any, label: str | int | None = None) -> Outpu
     if isinstance(on, Output):
         return on
     name, layers, network = model.name, model.layers, model.network
-    if label is not None and on not in _CLASSES:
+    word = _token_word(on)
+    if label is not None and on not in _CLASSES and word is None:
         raise InputError(f"a label needs the output class, got {describe(on)}: measure on class")
     layer = _layer(on)
     if layer is not None:
@@ -193,6 +208,11 @@ def output_named(model: Model, on: Any, label: str | int | None = None) -> Outpu
     if on == "next":
         _check_predicts_next(model, on)
         return Output(on, DISTRIBUTION, _last_probabilities, kept=1)
+    if on == "mask":
+        _check_fills_masks(model, on)
+        return Output(on, DISTRIBUTION, _last_probabilities, word="")
+    if word is not None:
+        return _token_output(network, name, word, label)
     if on in _CLASSES:
         return _class_output(network, name, label)
     got = f"{describe(on)}{nearest(on, NAMES)}"
@@ -212,6 +232,45 @@ def _check_predicts_next(model: Model, on: str) -> None:
     if not predicts_next(model.network):
         got = f"{model.name}, which does not: measure on last instead"
         raise InputError(f"{on} needs a model that predicts the next token, got {got}")
+
+
+def fills_masks(network: Any) -> bool:
+    return type(network).__name__.endswith("ForMaskedLM")
+
+
+def _check_fills_masks(model: Model, on: str) -> None:
+    if not fills_masks(model.network):
+        raise InputError(f"{on} needs a model that predicts masked tokens, got {model.name}: measure on last instead")
+
+
+def _token_word(on: Any) -> str | None:
+    """The word of an output that is named "token WORD"."""
+    return on.removeprefix("token ").strip() or None if isinstance(on, str) and on.startswith("token ") else None
+
+
+def _token_output(network: Any, name: str, word: str, label: str | int | None) -> Output:
+    """The class of the first token of a word."""
+    if not type(network).__name__.endswith("ForTokenClassification"):
+        raise InputError(f"token needs a model with classes of tokens, got {name}: measure on last instead")
+    names = network.config.id2label
+    classes = tuple(str(names.get(place, place)) for place in range(int(network.config.num_labels)))
+    chosen = None if label is None else _label(label, classes)
+    return Output(f"token {word}", DISTRIBUTION, _last_probabilities, classes=classes, chosen=chosen, word=word)
+
+
+def _placed(model: Model, output: Output, text: Text | None) -> Output:
+    """The output with the place of its token in a text, where it is about one token and the text is known."""
+    if output.word is None or text is None:
+        return output
+    if output.word:
+        which = int(output.word) if output.word.isascii() and output.word.isdigit() else output.word
+        return replace(output, at=text.word(which).tokens[0])
+    mask = model.texts.mask
+    number = None if mask is None else model.texts.backend.token_to_id(mask)
+    places = [place for place, token in enumerate(text.ids) if token == number]
+    if len(places) != 1:
+        raise InputError(f"the text must have the mask {mask or 'of the model'} once, got it {len(places)} times")
+    return replace(output, at=places[0])
 
 
 def has_classes(network: Any) -> bool:
@@ -243,12 +302,14 @@ def _class_output(network: Any, name: str, label: str | int | None) -> Output:
 
 
 def _answers(model: Model, answers: Sequence[str], label: str | int | None) -> Output:
-    """The probabilities that the next token is one of some answers, each summed over its spellings, and of the rest.
+    """The probabilities that the next or the masked token is one of some answers, summed over spellings, and of others.
 
     The decision is which of several answers is the most probable one; of one answer, whether it is more probable than
     not.
     """
-    _check_predicts_next(model, "an answer")
+    masked = fills_masks(model.network)
+    if not masked:
+        _check_predicts_next(model, "an answer")
     check_several(answers, "answers")
     if not answers:
         raise InputError("answers must have a word at least, got none: leave them out for the next token")
@@ -268,7 +329,8 @@ def _answers(model: Model, answers: Sequence[str], label: str | int | None) -> O
     chosen = None if label is None else _label(label, classes)
     rivals = len(answers) if len(answers) > 1 and chosen != len(answers) else None
     name = f"answer {', '.join(answers)}"
-    return Output(name, DISTRIBUTION, read, classes=classes, chosen=chosen, rivals=rivals, kept=1)
+    which: dict[str, Any] = {"word": ""} if masked else {"kept": 1}
+    return Output(name, DISTRIBUTION, read, classes=classes, chosen=chosen, rivals=rivals, **which)
 
 
 def answer_tokens(model: Model, answer: Any) -> set[int]:

@@ -208,13 +208,16 @@ def profile(
     on
         What effects are measured on: ``"class"`` (the probability of the predicted class, signed), ``"next"`` (the
         distribution of the next token of a decoder, by total variation), ``"pooled"`` (the mean of the last hidden
-        state, of length 1, relative), ``"last"`` (the last hidden state of all tokens, relative) or a layer. Default:
-        class, next or pooled, whichever the model has first.
+        state, of length 1, relative), ``"last"`` (the last hidden state of all tokens, relative), a layer, ``"mask"``
+        (the distribution of the token that the text has a mask for) or ``"token WORD"`` (the class of a word, given as
+        it is written or by its position, of a model that classifies tokens). Default: class, next or pooled, whichever
+        the model has first.
     label
         A class whose probability is followed; default: the predicted one.
     answers
         Words of one token each, such as ``["Yes", "No"]``: what is measured is the probability that a decoder continues
-        the text with one of them, summed over its spellings. The decision is which of them is the most probable.
+        the text with one of them, or that one of them is in the place of the mask, summed over its spellings. The
+        decision is which of them is the most probable.
     target
         A text: what is measured is the logarithm of the probability that a decoder continues the text with it.
     pair
@@ -244,7 +247,7 @@ def profile(
     chosen = read.chosen(words, special)
     if not chosen:
         raise InputError("there must be a word to measure, got none")
-    output = chosen_output(model, on, label, answers, target, chat)
+    output = chosen_output(model, on, label, answers, target, chat, read)
     with ResourceUsage() as usage:
         rewriter = Rewriter(model, read, output)
         study = _Study(rewriter, chosen, seed)

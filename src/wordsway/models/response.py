@@ -51,6 +51,10 @@ class TextFeatures:
 
     def __init__(self, model: Model, ids: Sequence[int], on: str | int | Output = "last", second: int = 0) -> None:
         self.model, self.output, self.second = model, output_named(model, on), second
+        if self.output.word is not None and self.output.at is None:
+            raise InputError(
+                f"{self.output.name} needs one text in which the token is known: use a profile, swaps or flips"
+            )
         ids = (*ids, *self.output.suffix)
         if len(ids) > model.positions:
             count = f"{model.positions} tokens, which is all that {model.name} reads, got {len(ids)}"
@@ -81,11 +85,14 @@ class TextFeatures:
         width = max(map(len, spans)) * self.embedded.shape[1]
         return TransformerResponse(self, self.embedded, spans, (len(spans), width), (len(spans),), base)
 
-    def run(self, batch: Tensor, past: Any = None, first: int = 0, second: int | None = None) -> Tensor:
+    def run(
+        self, batch: Tensor, past: Any = None, first: int = 0, second: int | None = None, at: int | None = None
+    ) -> Tensor:
         """What the output reads from, for embeddings (B, n, e) of texts of any length: see `Output.read`.
 
         With keys and values of the `first` tokens in `past`, `batch` holds the rows after them, and so does what is
         returned. The last `second` tokens are those of the second text of a pair; by default as many as in this one.
+        `at` is the token whose prediction is read, by default that of the output.
         """
         options: dict[str, Any] = {"attention_mask": self._mask(len(batch), first + batch.shape[1])}
         second = self.second if second is None else second
@@ -101,6 +108,9 @@ class TextFeatures:
             options["logits_to_keep"] = self.output.kept
         if self.output.predicts:
             logits: Tensor = self._network(inputs_embeds=given, **options).logits
+            place = self.output.at if at is None else at
+            if place is not None:
+                return logits[:, [place]]
             return logits[:, -self.output.kept :] if self.output.kept else logits
         if self.output.layer is None or self._cuts_layers:
             rows: Tensor = self._network(inputs_embeds=given, **options)[0]
@@ -181,11 +191,12 @@ class CleanPass:
         with torch.no_grad():
             self.values = phi.run(X[None])
 
-    def run(self, texts: Tensor, first: int, second: int | None = None) -> Tensor:
+    def run(self, texts: Tensor, first: int, second: int | None = None, at: int | None = None) -> Tensor:
         """What the network returns for texts (B, m, e), of any length, that begin with the same `first` rows."""
-        past = self._prefix(len(texts), first) if first > 0 else None
+        reuses = first > 0 and self.phi.output.at is None  # the token that is read may be among the first ones
+        past = self._prefix(len(texts), first) if reuses else None
         if past is None:
-            return self.phi.run(texts, second=second)
+            return self.phi.run(texts, second=second, at=at)
         rest = self.phi.run(texts[:, first:], past, first)
         if self.phi.output.predicts:
             return rest

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wordsway.errors import NumericalError
+from wordsway.errors import InputError, NumericalError
 from wordsway.models.candidates import embeddings_of
 from wordsway.models.outputs import ROWS, Decision, Output, wide
 from wordsway.models.response import CleanPass, TextFeatures
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 
 class Tokens(NamedTuple):
-    """Token ids of a text, and how many at the end belong to the second text of a pair."""
+    """Token ids of a text, how many at the end belong to the second text of a pair, and which token is read."""
 
     ids: tuple[int, ...]
     second: int = 0
+    at: int | None = None
 
 
 class Rewrite(NamedTuple):
@@ -85,12 +86,25 @@ class Rewriter:
         encodings = encoded(self.model.texts, written, self._seconds(rewrites, written), self.text.framed)
         closing = self._after(self.text.scored[-1])
         texts = []
-        for encoding in encodings:
+        for rewrite, encoding in zip(rewrites, encodings, strict=True):
             ids = tuple(encoding.ids)
+            at = self._moved(rewrite.word, len(ids))
             if len(ids) > limit:
                 ids = (*ids[: limit - closing], *ids[len(ids) - closing :])
-            texts.append(Tokens(ids + suffix, sum(encoding.type_ids)))
+            texts.append(Tokens(ids + suffix, sum(encoding.type_ids), at))
         return texts
+
+    def _moved(self, word: Word, length: int) -> int | None:
+        """Where the token that the output reads is in a rewritten text: a change of a word before it moves it.
+
+        It is the first one of a replacement of its own word; where that is deleted, the token that follows it.
+        """
+        at = self.output.at
+        if at is None or at <= word.tokens[-1]:
+            return at
+        if self.text.cut:
+            raise InputError(f"a text with a token that is read ({self.output.name}) must not be cut: shorten it")
+        return at + length - len(self.text.ids)
 
     def _seconds(self, rewrites: Sequence[Rewrite], written: Sequence[str]) -> list[int | None]:
         """Where the second text of a pair begins in each rewritten one: a change of the first one moves it."""
@@ -131,10 +145,10 @@ class Rewriter:
     def slopes(self, rewrites: Sequence[Rewrite]) -> Tensor:
         """The gradient of the rank of each rewritten text in the embeddings of its replacement, summed, (T, e)."""
         slopes = []
-        for rewrite, (ids, second) in zip(rewrites, self.tokens(rewrites), strict=True):
+        for rewrite, (ids, second, at) in zip(rewrites, self.tokens(rewrites), strict=True):
             embedded = wide(self.model.embedded(ids)).requires_grad_(True)
             with torch.enable_grad():
-                reading = self.output.read(self.phi.run(embedded[None], second=second))
+                reading = self.output.read(self.phi.run(embedded[None], second=second, at=at))
                 if self.output.kind == ROWS:
                     value = self._change_of_rows(rewrite, reading[0])
                 else:
@@ -163,17 +177,18 @@ class Rewriter:
     def _passes(self, texts: Sequence[Tokens]) -> Iterator[tuple[list[int], Tensor]]:
         """Places and readings of batches of texts of one length, so that none is padded."""
         first = [self._first(text.ids) for text in texts]
-        shapes = [(len(text.ids), text.second) for text in texts]
+        shapes = [(len(text.ids), text.second, text.at or 0) for text in texts]
         order = sorted(range(len(texts)), key=lambda place: (shapes[place], -first[place]))
-        for (length, second), group in groupby(order, key=lambda place: shapes[place]):
+        for (length, second, _), group in groupby(order, key=lambda place: shapes[place]):
             places = list(group)
+            at = texts[places[0]].at
             size = self.phi.batch_size(False, length)
             for batch in (places[start : start + size] for start in range(0, len(places), size)):
                 with torch.no_grad():
                     embedded = wide(self.model.embedded([token for place in batch for token in texts[place].ids]))
                     embedded = embedded.reshape(len(batch), length, -1)
                     shared = min(first[place] for place in batch)
-                    readings = self.output.read(self._clean.run(embedded, shared, second))
+                    readings = self.output.read(self._clean.run(embedded, shared, second, at))
                 if not bool(torch.isfinite(readings).all()):
                     raise NumericalError(f"{self.model.name} must return finite numbers for texts: check its weights")
                 self.passes += len(batch)

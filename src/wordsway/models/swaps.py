@@ -207,7 +207,7 @@ def swaps(
     wanted, limit = check_size(top, "top"), None if checks is None else check_size(checks, "checks")
     read = model.read(text, pair=pair, cut=cut, chat=chat)
     words = list(read.scored) if word is None else [read.word(word)]
-    output = chosen_output(model, on, label, answers, target, chat)
+    output = chosen_output(model, on, label, answers, target, chat, read)
     with ResourceUsage() as usage:
         declared = candidates_named(model, read, candidates)
         rewrites = [[Rewrite(one, replacement) for replacement in declared.of(one)] for one in words]

@@ -7,7 +7,7 @@ import importlib.util
 import io
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ _DTYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
 }
+_MASKED = "ForMaskedLM"
 _UNUSED = "pooler."  # weights that files often lack, and that no measurement uses
 _SEED = 0  # of gpt2-random
 
@@ -260,7 +261,8 @@ def _reader(config: dict[str, Any]) -> str:
         return "AutoModelForCausalLM"
     if named.endswith(HALF):
         return "AutoModelForTextEncoding"
-    return "AutoModelForSequenceClassification" if named.endswith("ForSequenceClassification") else "AutoModel"
+    heads = ("ForSequenceClassification", "ForTokenClassification", _MASKED)
+    return next((f"AutoModel{head}" for head in heads if named.endswith(head)), "AutoModel")
 
 
 def _read(
@@ -291,10 +293,18 @@ def _read(
         except Exception as error:  # damaged files raise anything below transformers
             raise InputError(f"{source} must hold a whole model, got {one_line(error, 300)}: {remedy}") from error
     missing = sorted(name for name in report["missing_keys"] if not name.startswith(_UNUSED))
+    if missing and reader.endswith(_MASKED) and not any(map(_of_body(network), missing)):
+        return network.base_model  # many encoders are named after the head that they were trained with, and lack it
     if missing:
         some = f"{missing[0]} and {len(missing) - 1} others" if len(missing) > 1 else missing[0]
         raise InputError(f"{source} must hold all weights of the model, got none for {some}: {remedy}")
     return network
+
+
+def _of_body(network: Any) -> Callable[[str], bool]:
+    """Whether a weight belongs to what is below the head, by its name."""
+    prefix = f"{network.base_model_prefix}."
+    return lambda name: name.startswith(prefix)
 
 
 def _transformers() -> Any:
