@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import alone, compare, generalization, kernels, laboratory, models, smoothness
+from benchmarks import alone, attributions, compare, generalization, kernels, laboratory, models, smoothness
 from benchmarks import jobs as jobs  # registers those of alone and compare
 from benchmarks.child import Child
 from benchmarks.report import Outcome
@@ -169,6 +169,20 @@ CASES: dict[str, Case] = {
         models.memory,
         {"n": 512, "words": 32, "steps": 2, "threads": 2, "memory": 4 * _GB},
         {"n": 6, "words": 2, "steps": 1, "threads": 1, "memory": 4 * _GB},
+    ),
+    "text-words": Case(
+        "which word matters most: profiles of 20 reviews against other attributions, by 100 swaps of each word",
+        attributions.compared,
+        {
+            "count": 20,
+            "tokens": (10, 20),
+            "draws": 100,
+            "threads": 1,
+            "runs": 3,
+            "seeds": 10,
+            "limits": ((14, 1.0), (64, 12.0)),
+        },
+        {"count": 1, "tokens": (8, 9), "draws": 2, "threads": 1, "runs": 1, "seeds": 1, "limits": ((6, 1.0),)},
     ),
     "text-swaps": Case(
         "ranked replacements of a word, a review of 64 tokens, the encoder",

@@ -28,7 +28,7 @@ _BATCHED = (
 )
 
 
-def _text(model: Any, n: int, seed: int = 0) -> str:
+def review_opening(model: Any, n: int, seed: int = 0) -> str:
     """The opening of a review that the model reads as n tokens, with those that open and close it."""
     for length in range(n - 1, 2, -1):
         tokens = model.review_tokens(1, length, seed)[0].tolist()
@@ -53,7 +53,7 @@ def text_profile(n: int, threads: int, runs: int, **options: Any) -> dict[str, A
     """All words of a text in batches."""
     torch.set_num_threads(threads)
     model = ws.load(MODEL)
-    text = _text(model, n)
+    text = review_opening(model, n)
     (profile, *_), usage = measure(lambda _: ball_profile(model, text, **options), runs, warm=False)
     return {**usage, "tokens": len(profile.text.ids), "values": profile.values.tolist()}
 
@@ -63,7 +63,7 @@ def text_loop(n: int, threads: int) -> dict[str, Any]:
     """The same words one after the other, each with passes of its own."""
     torch.set_num_threads(threads)
     model = ws.load(MODEL)
-    text = _text(model, n)
+    text = review_opening(model, n)
     words = range(len(model.read(text).scored))
     (values,), usage = measure(
         lambda _: [float(ball_profile(model, text, [word], steps=ALONE).values[0]) for word in words], warm=False
@@ -76,7 +76,7 @@ def text_memory(n: int, words: int, steps: int, threads: int) -> dict[str, Any]:
     """Some words of a text that is as long as the model can read; the batches are those of all words."""
     torch.set_num_threads(threads)
     model = ws.load(MODEL)
-    text = _text(model, n)
+    text = review_opening(model, n)
     (profile,), usage = measure(lambda _: ball_profile(model, text, range(words), steps=steps), warm=False)
     return {**usage, "tokens": len(profile.text.ids), "words": len(profile.words), "value": profile.best.value}
 
@@ -86,7 +86,7 @@ def text_swaps(n: int, threads: int, runs: int, exhaustive: bool) -> dict[str, A
     """Replacements of the word in the middle of a text."""
     torch.set_num_threads(threads)
     model = ws.load(MODEL)
-    text = _text(model, n)
+    text = review_opening(model, n)
     word = middle(model.read(text))
     (found, *_), usage = measure(lambda _: model.swaps(text, word, on="last", exhaustive=exhaustive), runs, warm=False)
     return {
@@ -105,7 +105,7 @@ def text_best(n: int, seed: int, threads: int) -> dict[str, Any]:
     """The best of all replacements of the word in the middle of a text."""
     torch.set_num_threads(threads)
     model = ws.load(MODEL)
-    text = _text(model, n, seed)
+    text = review_opening(model, n, seed)
     found = model.swaps(text, middle(model.read(text)), on="last", exhaustive=True, top=1)
     return {"text": text, "n": n, "best": found.swaps[0].word, "value": found.swaps[0].value}
 
