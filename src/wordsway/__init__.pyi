@@ -92,7 +92,13 @@ from .models import (
 )
 
 # Experiments: trials, grids, claims, and their store
-from .experiments import Experiment as Experiment, RunConfig as RunConfig, Store as Store, run as run
+from .experiments import (
+    Experiment as Experiment,
+    RunConfig as RunConfig,
+    Store as Store,
+    audit as audit,
+    run as run,
+)
 
 __all__: list[str]
 __version__: str

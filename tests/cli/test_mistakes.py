@@ -261,7 +261,7 @@ def test_options_that_do_not_fit_the_file(run: Run, tmp_path: Path, arguments: l
             "id,txt\n1,A\n",
             "{} must have the column 'text' (did you mean 'txt'?), got the columns id, txt",
         ),
-        ("a.csv", "", "{} must have the column 'text', got the columns none: choose one of them as the column"),
+        ("a.csv", "", "{} must hold at least one text, got none: write one per line"),
         ("a.jsonl", '{"a": "b"}', "line 1 of {} must have the column 'text', got the columns a"),
         ("a.jsonl", '{"text": "a"}\n{"text": 3}', "text in line 2 of {} must be a string, got int: correct it"),
         ("a.jsonl", "[1]", "line 1 of {} must be a JSON object, got list: write one object per line"),

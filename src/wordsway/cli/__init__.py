@@ -14,7 +14,20 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from wordsway.cli import flips, generalize, kernels, length, lipschitz, lists, measure, reproduce, results, swaps, text
+from wordsway.cli import (
+    audit,
+    flips,
+    generalize,
+    kernels,
+    length,
+    lipschitz,
+    lists,
+    measure,
+    reproduce,
+    results,
+    swaps,
+    text,
+)
 from wordsway.cli.options import Command, Group
 from wordsway.cli.running import interruptible
 from wordsway.errors import WordswayError
@@ -37,6 +50,7 @@ _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (text.text, 'wordsway text "I love her smile"'),
     (swaps.swaps, 'wordsway swaps "I love her smile" --word smile --top 5'),
     (flips.flips, 'wordsway flips "The film was not good, but the acting was brilliant."'),
+    (audit.audit, "wordsway audit reviews.csv --model minilm-sentiment --limit 100"),
     (length.length, "wordsway length --lengths 16 64 256"),
     (lists.models, "wordsway models --json"),
     (generalize.generalize, "wordsway generalize raf --n 40 --d 384 --samples 400 --data imdb"),

@@ -106,6 +106,10 @@ Seed = Annotated[int, typer.Option(metavar="S", help="seed of the random numbers
 
 Figures = Annotated[list[str] | None, typer.Argument(metavar="FIGURE", help="names of figures; default: all")]
 Out = Annotated[str, typer.Option("--out", metavar="DIR", help="folder of the store, the figures and the page")]
+Workers = Annotated[int | None, typer.Option(metavar="W", help="processes; default: one per core")]
+Dask = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="run on the Dask cluster whose scheduler is at tcp://HOST:PORT")
+]
 
 Json = Annotated[bool, typer.Option("--json", help="print one JSON object per line, as results arrive")]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wordsway.cli.options import Figures, Json, Out, TrialSeed
+from wordsway.cli.options import Dask, Figures, Json, Out, TrialSeed, Workers
 from wordsway.cli.running import print_json
 
 if TYPE_CHECKING:
@@ -22,10 +22,6 @@ Model = Annotated[
     ),
 ]
 Trials = Annotated[int | None, typer.Option(metavar="T", help="trials per point; default: the figure's own number")]
-Workers = Annotated[int | None, typer.Option(metavar="W", help="processes; default: one per core")]
-Dask = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="run on the Dask cluster whose scheduler is at tcp://HOST:PORT")
-]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="print the plan with its cost, and run nothing")]
 
 

@@ -1,5 +1,7 @@
 """Experiments: trials on a grid, claims about their results, and the runner and the store that keep them."""
 
+from wordsway.experiments.audit import audit
+from wordsway.experiments.audit_records import Audit
 from wordsway.experiments.experiment import (
     Estimate,
     Experiment,
@@ -15,6 +17,7 @@ from wordsway.experiments.runner import RunSummary, run
 from wordsway.experiments.store import Store
 
 __all__ = [
+    "Audit",
     "Estimate",
     "Experiment",
     "FigureResult",
@@ -26,6 +29,7 @@ __all__ = [
     "TrialRecord",
     "TrialResult",
     "Verdict",
+    "audit",
     "figure_result",
     "run",
 ]

@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar
@@ -129,6 +129,23 @@ def local(workers: int | None = None) -> Backend:
     """Return a backend of processes of this machine, one per core by default."""
     count = cores() if workers is None else check_size(workers, "workers")
     return Backend("local processes", count, open_processes)
+
+
+class _Inline(Executor):
+    """Runs what is submitted at once, in this thread."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def inline() -> Backend:
+    """Return a backend that runs one trial after another in this process, with the objects that it has."""
+    return Backend("this process", 1, lambda count: nullcontext(_Inline()))
 
 
 class _Pool(ProcessPoolExecutor):

@@ -1,0 +1,127 @@
+"""The command `audit`: how many decisions of a model on a data set hold when one word is replaced."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from wordsway.cli.options import Answers, Candidates, Chat, Cut, Dask, Device, Dtype, Model, Seed, Workers
+from wordsway.cli.running import print_json
+
+if TYPE_CHECKING:
+    from wordsway.experiments.audit_records import Audit
+
+File = Annotated[
+    str,
+    typer.Argument(metavar="FILE", help="a .csv, .jsonl, .parquet or .txt file (a text per line), or a folder of .txt"),
+]
+Column = Annotated[str | None, typer.Option(metavar="NAME", help="column of the texts; default: guessed, and stated")]
+LabelColumn = Annotated[
+    str | None, typer.Option(metavar="NAME", help="column of the labels; default: guessed, and stated")
+]
+On = Annotated[
+    str | None,
+    typer.Option("--on", metavar="class|next", help="the decision; default: the class, or the next token of a decoder"),
+]
+Budget = Annotated[int | None, typer.Option(metavar="N", help="candidates to try per text; default: all of them")]
+Limit = Annotated[int | None, typer.Option(metavar="N", help="audit N texts, drawn with --seed; default: all")]
+Against = Annotated[
+    str | None, typer.Option(metavar="NAME", help="a second model, on the same texts: differences with intervals")
+]
+FailAbove = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="exit code 1 if a larger share of the texts flips; with --against: if it is larger by more than this",
+    ),
+]
+Out = Annotated[str, typer.Option("--out", metavar="DIR", help="folder of the store")]
+Export = Annotated[
+    str | None, typer.Option(metavar="FILE", help="write a row per text to a .csv, .jsonl or .parquet file")
+]
+Json = Annotated[bool, typer.Option("--json", help="print the result as one JSON object")]
+
+
+def audit(
+    file: File,
+    model: Model = "minilm-sentiment",
+    column: Column = None,
+    label_column: LabelColumn = None,
+    candidates: Candidates = "near:30",
+    on: On = None,
+    answers: Answers = None,
+    budget: Budget = None,
+    limit: Limit = None,
+    cut: Cut = False,
+    chat: Chat = False,
+    seed: Seed = 0,
+    against: Against = None,
+    fail_above: FailAbove = None,
+    workers: Workers = None,
+    dask: Dask = None,
+    out: Out = "results",
+    export: Export = None,
+    device: Device = "auto",
+    dtype: Dtype = "float32",
+    as_json: Json = False,
+) -> None:
+    """Measure every text of a file: the prediction, its words, and whether replacing one word flips it.
+
+    Texts are stored as they are measured: after an interrupt, the same command continues.
+    """
+    if dask is not None and workers is not None:
+        raise typer.BadParameter("--workers and --dask exclude each other: a cluster has its own workers")
+    if fail_above is not None and not 0 <= fail_above <= 1:
+        raise typer.BadParameter(f"--fail-above must be a share from 0 to 1, got {fail_above:g}")
+    from wordsway.checks import check_choice
+    from wordsway.experiments import executors
+    from wordsway.experiments.audit import audit as run_audit
+    from wordsway.experiments.audit import given_samples, limited
+    from wordsway.experiments.store import Store
+    from wordsway.report.audits import print_audit
+    from wordsway.report.files import FORMATS, check_file, check_folder
+    from wordsway.report.files import export as write
+    from wordsway.report.results import STORE
+
+    samples = limited(given_samples(file, None, column, label_column), limit, seed)
+    if export is not None:
+        kind = check_choice("the ending of --export", check_file(export, "--export").suffix.lower()[1:], FORMATS)
+    options: dict[str, Any] = {"candidates": candidates, "on": on, "answers": answers, "budget": budget}
+    options |= {"cut": cut, "chat": chat, "seed": seed, "against": against, "device": device, "dtype": dtype}
+    with ExitStack() as stack:
+        count = executors.local(workers).workers
+        backend = None if dask is None else stack.enter_context(executors.dask(dask))
+        store = stack.enter_context(Store(check_folder(out) / STORE))
+        result = run_audit(
+            model, samples, store=store, workers=count, executor=backend, progress=not as_json, **options
+        )
+    if export is not None:
+        write(result.rows(), kind, export)
+    if as_json:
+        print_json([result.to_dict()])
+    else:
+        print_audit(result)
+    if trouble := _trouble(result, fail_above):
+        print("wordsway:", trouble, file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _trouble(result: Audit, fail_above: float | None) -> str | None:
+    """Why the exit code is 1, or None."""
+    unfinished = [one for side in (result, result.against) if side is not None for one in side.texts if one.retry]
+    if unfinished:
+        return f"{len(unfinished)} measurements failed, the first one: {unfinished[0].reason}; run it again to retry"
+    if not result.measured:
+        return f"no text could be measured, the first one: {result.texts[0].reason}"
+    if fail_above is None:
+        return None
+    if result.against is None:
+        share, what = result.flip_share, "of the texts flip"
+    else:
+        share, what = result.differences()["flips"].value, f"more of the texts flip than with {result.against.model}"
+    if share is None:
+        return "no text was measured with both models"
+    return f"{share:.4g} {what}, above {fail_above:g}" if share > fail_above else None
