@@ -173,8 +173,8 @@ def test_texts_that_fail_have_a_reason_and_stop_nothing(classifier: Path) -> Non
     reasons = [one.reason for one in audit.texts]
     assert [reason is None for reason in reasons] == [False, False, False, True, True, False, True, True, False, False]
     assert "must have at most 40 tokens" in str(reasons[2])
-    assert "valid unicode" in str(reasons[5])
-    assert reasons[8] == "the text must be a string, got NoneType"
+    assert reasons[5] == "the text must be UTF-8, got half a character at character 0: save it as UTF-8"
+    assert reasons[9] == "the text must be a string, got float"
     assert audit.verdicts["not measured"] == 6
     assert audit.flips.total == 4
     json.dumps(audit.to_dict(), allow_nan=False)

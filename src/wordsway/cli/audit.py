@@ -38,7 +38,8 @@ FailAbove = Annotated[
         help="exit code 1 if a larger share of the texts flips; with --against: if it is larger by more than this",
     ),
 ]
-Out = Annotated[str, typer.Option("--out", metavar="DIR", help="folder of the store")]
+Out = Annotated[str, typer.Option("--out", metavar="DIR", help="folder of the store and the page")]
+Html = Annotated[str | None, typer.Option("--html", metavar="OUT.html", help="the page; default: DIR/audit.html")]
 Export = Annotated[
     str | None, typer.Option(metavar="FILE", help="write a row per text to a .csv, .jsonl or .parquet file")
 ]
@@ -63,12 +64,13 @@ def audit(
     workers: Workers = None,
     dask: Dask = None,
     out: Out = "results",
+    html: Html = None,
     export: Export = None,
     device: Device = "auto",
     dtype: Dtype = "float32",
     as_json: Json = False,
 ) -> None:
-    """Measure every text of a file: the prediction, its words, and whether replacing one word flips it.
+    """Measure every text of a file: the prediction, its words, and whether replacing one word flips it; write a page.
 
     Texts are stored as they are measured: after an interrupt, the same command continues.
     """
@@ -81,29 +83,34 @@ def audit(
     from wordsway.experiments.audit import audit as run_audit
     from wordsway.experiments.audit import given_samples, limited
     from wordsway.experiments.store import Store
-    from wordsway.report.audits import print_audit
-    from wordsway.report.files import FORMATS, check_file, check_folder
+    from wordsway.report.audits import audit_page, print_audit
+    from wordsway.report.files import FORMATS, check_file, check_folder, replace_file
     from wordsway.report.files import export as write
     from wordsway.report.results import STORE
 
     samples = limited(given_samples(file, None, column, label_column), limit, seed)
     if export is not None:
         kind = check_choice("the ending of --export", check_file(export, "--export").suffix.lower()[1:], FORMATS)
+    page = None if html is None else check_file(html, "--html")
     options: dict[str, Any] = {"candidates": candidates, "on": on, "answers": answers, "budget": budget}
     options |= {"cut": cut, "chat": chat, "seed": seed, "against": against, "device": device, "dtype": dtype}
     with ExitStack() as stack:
         count = executors.local(workers).workers
         backend = None if dask is None else stack.enter_context(executors.dask(dask))
-        store = stack.enter_context(Store(check_folder(out) / STORE))
+        folder = check_folder(out)
+        store = stack.enter_context(Store(folder / STORE))
         result = run_audit(
             model, samples, store=store, workers=count, executor=backend, progress=not as_json, **options
         )
+    page = page or folder / "audit.html"
+    replace_file(page, audit_page(result).encode(errors="replace"))
     if export is not None:
         write(result.rows(), kind, export)
     if as_json:
-        print_json([result.to_dict()])
+        print_json([{**result.to_dict(), "page": str(page)}])
     else:
         print_audit(result)
+        print(f"the page is {page}", file=sys.stderr)
     if trouble := _trouble(result, fail_above):
         print("wordsway:", trouble, file=sys.stderr)
         raise typer.Exit(1)

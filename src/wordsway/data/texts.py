@@ -148,11 +148,12 @@ def read_samples(path: str, column: str | None = None, label_column: str | None 
         guessed += [] if label_column is None else [label_column]
     for name in filter(None, (column, label_column)):
         _check_column(name, columns, path)
-    samples = tuple(_sample(number, row.get(column), row.get(label_column or "")) for number, row in rows)
+    samples = tuple(make_sample(number, row.get(column), row.get(label_column or "")) for number, row in rows)
     return Samples(path, samples, None if bare else column, label_column, tuple(guessed))
 
 
-def _sample(number: int, text: Any, label: Any) -> Sample:
+def make_sample(number: int, text: Any, label: Any) -> Sample:
+    """Return a text with its label, and why it cannot be measured where it is no text or not unicode."""
     name = None if label is None or not str(label).strip() else _shown(str(label).strip())
     if text is not None and not isinstance(text, str):
         return Sample(number, _shown(str(text)), name, f"the text must be a string, got {type(text).__name__}")

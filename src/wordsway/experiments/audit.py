@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from wordsway.checks import check_several, check_size
-from wordsway.data.texts import Sample, Samples, read_samples
+from wordsway.data.texts import Samples, make_sample, read_samples
 from wordsway.errors import InputError, NumericalError, WordswayError, one_line
 from wordsway.experiments import executors
 from wordsway.experiments.audit_records import Audit, AuditedText
@@ -146,15 +146,12 @@ def given_samples(
     if column is not None or label_column is not None:
         raise InputError("column and label_column are those of a file, got texts: use labels")
     several = list(texts)
-    names = [None] * len(several) if labels is None else [None if one is None else str(one) for one in labels]
+    names = [None] * len(several) if labels is None else list(labels)
     if not several:
         raise InputError("texts must have a text at least, got none")
     if len(names) != len(several):
         raise InputError(f"labels must be as many as texts, got {len(names)} for {len(several)}")
-    samples = []
-    for place, (text, name) in enumerate(zip(several, names, strict=True)):
-        problem = None if isinstance(text, str) else f"the text must be a string, got {type(text).__name__}"
-        samples.append(Sample(place + 1, str(text), name, problem))
+    samples = [make_sample(place, text, name) for place, (text, name) in enumerate(zip(several, names, strict=True), 1)]
     return Samples(f"{len(several)} texts", tuple(samples), None, None if labels is None else "labels")
 
 
@@ -271,7 +268,7 @@ class AuditPlan:
         """The trial of each text; None where it cannot be measured. Equal texts have the same one."""
         return [
             None
-            if one.problem is not None or not _is_unicode(one.text)
+            if one.problem is not None
             else Trial(_NAME, _VERSION, canonical({**subject.shared, "text": one.text}), self.seed)
             for one in self.samples.samples
         ]
@@ -305,7 +302,7 @@ class AuditPlan:
         for number, (one, trial) in enumerate(zip(self.samples.samples, trials, strict=True)):
             label = None if one.label is None else subject.labels.get(one.label)
             record = None if trial is None else known.get(trial)
-            reason: str | None = one.problem or "the text must be valid unicode, got half a character"
+            reason: str | None = one.problem
             if record is not None:
                 reason = record.get("reason")
             elif trial is not None:
@@ -374,14 +371,6 @@ def _whole(value: str) -> int | None:
     except ValueError:
         return None
     return int(number) if number.is_integer() else None
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _absolute(name: str) -> str:

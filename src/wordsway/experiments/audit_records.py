@@ -304,12 +304,15 @@ class Audit(Record):
             plain["difference_interval"] = DIFFERENCE_INTERVAL
         return plain
 
+    def shares(self) -> dict[str, Share]:
+        """The shares by their names."""
+        robust = "one-word robust accuracy" if self.labelled else "one-word robust"
+        accuracy = {"accuracy": self.accuracy_share} if self.labelled else {}
+        return {**accuracy, robust: self.robust_share, "flips": self.flips}
+
     def headlines(self) -> dict[str, str]:
         """The shares with their intervals, as text."""
-        robust = "one-word robust accuracy" if self.labelled else "one-word robust"
-        shares = {"accuracy": self.accuracy_share} if self.labelled else {}
-        shares |= {robust: self.robust_share, "flips": self.flips}
-        return {name: share_text(share) for name, share in shares.items()}
+        return {name: share_text(share) for name, share in self.shares().items()}
 
     def draw(self, ax: Axes) -> None:
         """Draw the number of texts of each verdict, correct and wrong predictions apart where there are labels."""

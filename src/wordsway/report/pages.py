@@ -1,4 +1,4 @@
-"""Pages of results: one HTML file each, made from templates; no script, nothing from the network."""
+"""Pages of results: one HTML file each, made from templates; nothing from the network."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def figures_page(figures: Sequence[Mapping[str, Any]]) -> str:
     -----
     All text is escaped. Printing shows the light pictures and all numbers.
     """
-    return _environment().get_template("figures.html.j2").render(figures=figures)
+    return environment().get_template("figures.html.j2").render(figures=figures)
 
 
 def picture(svg: str, kind: str) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def text_page(study: TextStudy, options: Options) -> str:
         for one, row in zip(profile.words, rows, strict=True)
         if one.typical is not None or one.masked is not None
     }
-    template = _environment().get_template("text.html.j2")
+    template = environment().get_template("text.html.j2")
     return template.render(
         rows=rows,
         model=profile.model,
@@ -104,7 +104,8 @@ def _badge(word: str) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Return the templates of all pages, which escape what they are given."""
     environment = Environment(
         loader=PackageLoader("wordsway.report"),
         autoescape=True,
@@ -124,6 +125,12 @@ def _environment() -> Environment:
         "html_table": lambda rows: Markup(html_table(rows, limit=None)),
     }
     return environment
+
+
+def read_template(name: str) -> str:
+    """Return a template as it is written, such as a script."""
+    source: str = environment().loader.get_source(environment(), name)[0]  # type: ignore[union-attr]
+    return source
 
 
 def _paragraphs(text: str) -> list[str]:
