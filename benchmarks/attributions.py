@@ -243,7 +243,8 @@ def _row(name: str, texts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     for text in texts:
         scores, reference = np.array(text["scores"][name]), np.array(text["reference"])
         spread.append(scores.std() / scores.mean())
-        correlation.append(float(spearmanr(scores, reference).statistic))
+        # scores that are all equal rank nothing
+        correlation.append(float(spearmanr(scores, reference).statistic) if np.ptp(scores) > 0 else 0.0)
         share.append(reference[int(scores.argmax())] / reference.max())
         seconds.append(text["seconds"][name])
     names = ("spread", "correlation", "share", "seconds")
