@@ -220,6 +220,12 @@ CASES: dict[str, Case] = {
         {"count": 200, "ratio": 1.7},
         {"count": 2, "ratio": 1.7},
     ),
+    "audit": Case(
+        "an audit of 200 short reviews on two workers against one",
+        laboratory.audits,
+        {"count": 200, "words": 14, "seconds": 300, "ratio": 1.7},
+        {"count": 2, "words": 4, "seconds": 300, "ratio": 1.7},
+    ),
     "figures-quick": _figures("quick", 180, _SENSITIVITY),
     "figures-paper": _figures("paper", 900, _SENSITIVITY),
     "figures-generalization": _figures("quick", 120, _GENERALIZATION),

@@ -19,11 +19,13 @@ from benchmarks.child import Child, job
 from benchmarks.kept import FOLDER
 from benchmarks.report import Outcome, Row, Target, number, under, within
 from wordsway.contexts import gaussian_context
-from wordsway.experiments import Experiment, RunConfig, Store, run
+from wordsway.data.reviews import short_reviews
+from wordsway.experiments import Experiment, RunConfig, Store, audit, run
 from wordsway.experiments.executors import local
 from wordsway.figures import figures_named
 from wordsway.maps import RandomAttention
 from wordsway.memory import human
+from wordsway.seeds import generator
 from wordsway.sensitivity import word_sensitivity
 
 TABLE = "The laboratory (ours)"
@@ -205,7 +207,43 @@ def _family_memory() -> Any:
         watcher.join()
 
 
+@job
+def lab_audit(count: int, workers: int, words: int) -> dict[str, Any]:
+    """Seconds for an audit of short reviews, of at most so many words, with loading, and a digest of its rows."""
+    texts, labels = short_reviews()
+    short = [place for place, text in enumerate(texts) if len(text.split()) <= words]
+    chosen = [short[place] for place in generator(0, "audit").permutation(len(short))[:count]]
+    begin = time.perf_counter()
+    result = audit(
+        "minilm-sentiment",
+        [texts[place] for place in chosen],
+        [int(labels[place]) for place in chosen],
+        workers=workers,
+    )
+    seconds = time.perf_counter() - begin
+    digest = hashlib.sha256(repr(result.rows()).encode()).hexdigest()
+    shares = {"accuracy": result.accuracy, "robust": result.robust, "flips": result.flip_share}
+    return {"seconds": seconds, "measured": result.measured, "passes": result.passes, "digest": digest, **shares}
+
+
 # Cases
+
+
+def audits(child: Child, size: Mapping[str, Any]) -> Outcome:
+    """An audit of short reviews with two workers, and with one."""
+    one, two = (child("lab_audit", count=size["count"], workers=count, words=size["words"]) for count in (1, 2))
+    ratio = one["seconds"] / two["seconds"]
+    case = f"audit of {size['count']} short reviews over near:30, 2 workers against 1"
+    shares = ", ".join(f"{name} {number(two[name])}" for name in ("accuracy", "robust", "flips"))
+    seconds = f"{number(two['seconds'])} against {number(one['seconds'])}"
+    cells = {"case": case, "seconds": seconds, "result": f"{shares}, {two['passes']:,} passes"}
+    targets = (
+        within(case, two, size["seconds"]),
+        Target(case, f"at least {size['ratio']} times as fast", f"{ratio:.2f} times", ratio >= size["ratio"]),
+        Target(case, "the same numbers, bit for bit", one["digest"][:8], one["digest"] == two["digest"]),
+        Target(case, "every text is measured", f"{two['measured']:,}", two["measured"] == size["count"]),
+    )
+    return Outcome((Row(TABLE, cells),), targets)
 
 
 def runner(child: Child, size: Mapping[str, Any]) -> Outcome:

@@ -443,6 +443,16 @@ def test_the_targets_of_two_workers_are_checked() -> None:
     assert failures([case.run(_sweep(10.0, ""), case.full)]) == []
 
 
+def test_the_targets_of_an_audit_are_checked() -> None:
+    case = CASES["audit"]
+    shares = {"accuracy": 0.8, "robust": 0.1, "flips": 0.9, "passes": 9, "measured": 200}
+    good = {1: {"seconds": 400.0, "digest": "a", **shares}, 2: {"seconds": 210.0, "digest": "a", **shares}}
+    assert failures([case.run(lambda job, workers, **_: good[workers], case.full)]) == []
+    bad = {1: good[1], 2: {**good[2], "seconds": 301.0, "digest": "b", "measured": 199}}
+    claims = [target.claim for target in failures([case.run(lambda job, workers, **_: bad[workers], case.full)])]
+    assert [claim.split(" ")[0] for claim in claims] == ["within", "at", "the", "every"]
+
+
 def test_two_workers_give_the_numbers_of_one() -> None:
     one, two = (JOBS["lab_sweep"](count=2, workers=workers) for workers in (1, 2))
     assert one["digest"] == two["digest"]
