@@ -123,7 +123,8 @@ def _study(model: ws.Model, effects: Any, budget: int) -> Any:
 
     rewriter: Any = _Fixed(model, effects)
     study = _Study(rewriter, rewriter.text.scored, 0)
-    study.run(budget, False)
+    for _ in study.rounds(budget):
+        pass
     return study
 
 

@@ -25,6 +25,7 @@ from wordsway.cli import (
     measure,
     reproduce,
     results,
+    serve,
     swaps,
     text,
 )
@@ -51,6 +52,7 @@ _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (swaps.swaps, 'wordsway swaps "I love her smile" --word smile --top 5'),
     (flips.flips, 'wordsway flips "The film was not good, but the acting was brilliant."'),
     (audit.audit, "wordsway audit reviews.csv --model minilm-sentiment --limit 100"),
+    (serve.serve, "wordsway serve --model minilm-sentiment --port 8000"),
     (length.length, "wordsway length --lengths 16 64 256"),
     (lists.models, "wordsway models --json"),
     (generalize.generalize, "wordsway generalize raf --n 40 --d 384 --samples 400 --data imdb"),

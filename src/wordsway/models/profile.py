@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from wordsway.errors import InputError
 from wordsway.memory import ResourceUsage
 from wordsway.models.ball import SEARCH, STEPS, BallProfile, ball_profile
 from wordsway.models.candidates import random_words
-from wordsway.models.outputs import Decision, chosen_output, decision_name
+from wordsway.models.outputs import Decision, Output, chosen_output, decision_name, wide
 from wordsway.models.rewrites import Rewrite, Rewriter
 from wordsway.models.words import Text, Word, WordLike
 from wordsway.records import Record, html_table
@@ -242,35 +242,47 @@ def profile(
     standard errors of the difference or the budget is spent; words that are not told apart are all marked as leading. A
     word of several tokens is replaced as a whole, so that the number of its tokens does not count.
     """
-    limit = None if budget is None else check_size(budget, "budget")
     read = model.read(text, pair=pair, cut=cut, chat=chat)
-    chosen = read.chosen(words, special)
-    if not chosen:
-        raise InputError("there must be a word to measure, got none")
     output = chosen_output(model, on, label, answers, target, chat, read)
-    with ResourceUsage() as usage:
-        rewriter = Rewriter(model, read, output)
-        study = _Study(rewriter, chosen, seed)
-        study.run(_BUDGET * len(chosen) if limit is None else limit, progress)
-        effects = study.effects()
+    rounds = profile_rounds(model, read, words, output, budget=budget, special=special, seed=seed)
+    with tqdm(desc="passes", delay=2, leave=False, disable=not progress) as bar, ResourceUsage() as usage:
+        for measured in rounds:
+            bar.update(measured.passes - bar.n)
+    cost = usage.computed_in(wide(model.embedded([0])).dtype, model.device, measured.passes)
     in_ball = None
     if ball:
+        chosen = [one.word for one in measured.words]
         in_ball = ball_profile(
             model, read, chosen, on=output, radius=radius, mode=mode, steps=steps, seed=seed, progress=progress
         )
-    before = rewriter.before
-    return TextProfile(
-        model.name,
-        read,
-        output.name,
-        output.signed,
-        decision_name(model, output, output.decisions(before[None])[0]) if output.decides else None,
-        float(output.score(before, before)) if output.predicts else None,
-        effects,
-        rewriter.passes,
-        usage.computed_in(before.dtype, before.device, rewriter.passes),
-        in_ball,
-    )
+    return replace(measured, cost=cost, ball=in_ball)
+
+
+def profile_rounds(
+    model: Model,
+    text: Text,
+    words: Sequence[WordLike] | None,
+    output: Output,
+    *,
+    budget: int | None = None,
+    special: bool = False,
+    seed: int = 0,
+) -> Iterator[TextProfile]:
+    """Yield the profile of a text as it gets more precise: words masked, each round of random words, and the last.
+
+    See `profile`, which returns the last one. Whoever stops iterating saves the passes of the rest.
+    """
+    limit = None if budget is None else check_size(budget, "budget")
+    chosen = text.chosen(words, special)
+    if not chosen:
+        raise InputError("there must be a word to measure, got none")
+    rewriter = Rewriter(model, text, output)
+    study, before = _Study(rewriter, chosen, seed), rewriter.before
+    decision = decision_name(model, output, output.decisions(before[None])[0]) if output.decides else None
+    score = float(output.score(before, before)) if output.predicts else None
+    head = (model.name, text, output.name, output.signed, decision, score)
+    for _ in study.rounds(_BUDGET * len(chosen) if limit is None else limit):
+        yield TextProfile(*head, study.effects(), rewriter.passes, ResourceUsage())
 
 
 class _Tried(NamedTuple):
@@ -294,10 +306,13 @@ class _Study:
         ]
         self.leading = list(self.active)
 
-    def run(self, budget: int, progress: bool) -> None:
-        """Mask every word, try random words until one leads or the budget is spent, and the most promising words."""
-        bar = tqdm(total=budget, desc="passes", delay=2, leave=False, disable=not progress)
+    def rounds(self, budget: int) -> Iterator[None]:
+        """Mask every word, try random words until one leads or the budget is spent, and the most promising words.
+
+        Stops after the first, after each round of random words, and at the end.
+        """
         self._mask()
+        yield
         promising = self._promising() if self.rewriter.output.signed and self.active else []
         while self.leading:
             start = max(len(self.typical[place]) for place in self.leading)
@@ -306,12 +321,12 @@ class _Study:
             if start and self.rewriter.passes + _DRAWS * len(self.leading) + len(promising) > budget:
                 break
             self._draw(start)
-            bar.update(self.rewriter.passes - bar.n)
             self._keep_leading()
             if len(self.leading) == 1:
                 break
+            yield
         self._try(promising)
-        bar.close()
+        yield
 
     def _mask(self) -> None:
         mask = self.rewriter.model.texts.mask or ""

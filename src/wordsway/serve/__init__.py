@@ -1,0 +1,1 @@
+"""A local page to explore texts: the server behind ``wordsway serve``."""
