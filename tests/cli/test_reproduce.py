@@ -123,7 +123,7 @@ def test_a_dry_run_prints_the_plan_and_changes_nothing(tiny: Run, tmp_path: Path
 def test_failing_trials_are_listed_and_are_exit_code_1(tiny: Run, flag: Path) -> None:
     code, out, err = tiny("reproduce", "tiny")
     failed = "2 of 3 trials failed: run the same command again to repeat only those"
-    assert (code, err.splitlines()[1:]) == (1, [f"wordsway: {failed}; too few trials to tell: tiny"])
+    assert (code, err.splitlines()[1:]) == (1, [f"wordsway: {failed}"])
     for x in (1, 2):
         problem = rf'failed: tiny {{"flag": "[^"]+", "x": {x}}} seed 0: ValueError: no answer for {x} \('
         assert re.search(problem, " ".join(out.split()))
@@ -148,12 +148,22 @@ def test_of_many_problems_some_are_listed(tiny: Run, flag: Path, offer: Callable
     assert "and 2 more: wordsway results export --all has them" in tiny("results").out
 
 
-def test_a_claim_that_does_not_hold_is_exit_code_1(tiny: Run, offer: Callable[..., None]) -> None:
-    offer(trials.experiment(claims=lambda table: [Verdict("the mean falls", "it grows", False)]))
-    code, out, err = tiny("reproduce")
-    assert code == 1
-    assert re.search(r"^ +does not hold +the mean falls *$", out, flags=re.MULTILINE)
-    assert err.splitlines()[-1] == "wordsway: claims that do not hold: tiny"
+@pytest.mark.parametrize(
+    ("holds", "shown", "message"),
+    [
+        (False, "does not hold", "claims that do not hold: tiny"),
+        (None, "cannot tell", "claims that the trials cannot tell: tiny"),
+    ],
+)
+def test_a_claim_that_does_not_hold_is_a_result_and_strictly_exit_code_1(
+    tiny: Run, offer: Callable[..., None], holds: bool | None, shown: str, message: str
+) -> None:
+    offer(trials.experiment(claims=lambda table: [Verdict("the mean falls", "it grows", holds)]))
+    code, out, _ = tiny("reproduce")
+    assert code == 0
+    assert re.search(rf"^ +{shown} +the mean falls *$", out, flags=re.MULTILINE)
+    code, _, err = tiny("reproduce", "--strict")
+    assert (code, err.splitlines()[-1]) == (1, f"wordsway: {message}")
 
 
 def test_a_claim_that_is_weaker_than_its_source_is_no_failure(tiny: Run, offer: Callable[..., None]) -> None:
@@ -164,7 +174,8 @@ def test_a_claim_that_is_weaker_than_its_source_is_no_failure(tiny: Run, offer: 
     assert re.search(r"^ +weaker than the source +the mean falls *\n +measured it stays; by 0 *$", out, re.MULTILINE)
     assert out.splitlines()[-2] == "1 weaker than the source, 1 check of the code passes"
     verdicts[1] = Verdict("sum", "2", False, check=True)
-    assert tiny("reproduce").code == 1
+    code, _, err = tiny("reproduce")
+    assert (code, err.splitlines()[-1]) == (1, "wordsway: checks of the code that fail: tiny")
 
 
 def test_a_model_that_no_figure_uses_is_reported(tiny: Run) -> None:

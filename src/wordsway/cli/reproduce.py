@@ -24,6 +24,10 @@ Model = Annotated[
 Trials = Annotated[int | None, typer.Option(metavar="T", help="trials per point; default: the figure's own number")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="print the plan with its cost, and run nothing")]
 
+Strict = Annotated[
+    bool, typer.Option("--strict", help="exit with 1 also if a claim does not hold or the trials cannot tell")
+]
+
 
 def reproduce(
     names: Figures = None,
@@ -35,6 +39,7 @@ def reproduce(
     dask: Dask = None,
     out: Out = "results",
     dry_run: DryRun = False,
+    strict: Strict = False,
     as_json: Json = False,
 ) -> None:
     """Run figures of the papers, check their claims, and write pictures, tables and a page.
@@ -89,7 +94,7 @@ def reproduce(
         print_json({**result.to_dict(), "page": str(page)} for result in results)
     else:
         report.print_figures(results, summary, page)
-    if trouble := report.trouble(results, summary):
+    if trouble := report.trouble(results, summary, strict):
         print("wordsway:", trouble, file=sys.stderr)
         raise typer.Exit(1)
 

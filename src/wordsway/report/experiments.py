@@ -111,22 +111,25 @@ def print_figures(results: Sequence[FigureResult], summary: RunSummary, page: Pa
     out.print(Text(f"{summary.done} trials run, {stored} were stored; the page is {page}"))
 
 
-def trouble(results: Sequence[FigureResult], summary: RunSummary) -> str | None:
-    """Return one line about what went wrong, if anything did."""
+def trouble(results: Sequence[FigureResult], summary: RunSummary, strict: bool = False) -> str | None:
+    """Return one line about what went wrong, if anything did; strictly, claims that are not shown to hold count too.
+
+    What a source states may turn out not to hold: that is a result. That a check of the code fails is not.
+    """
     parts = []
     if problems := summary.failed + summary.died:
         parts.append(f"{problems} of {summary.planned} trials failed: run the same command again to repeat only those")
     verdicts = [(result.figure, verdict) for result in results for verdict in result.verdicts]
-    if wrong := dict.fromkeys(name for name, one in verdicts if one.holds is False and not one.weaker):
-        parts.append(f"claims that do not hold: {', '.join(wrong)}")
-    unclear = [result.figure for result in results if result.figure not in wrong and _unclear(result)]
-    if unclear:
-        parts.append(f"too few trials to tell: {', '.join(unclear)}")
+    if wrong := dict.fromkeys(name for name, one in verdicts if one.check and one.holds is False):
+        parts.append(f"checks of the code that fail: {', '.join(wrong)}")
+    claims = [(name, one) for name, one in verdicts if not one.check and not one.weaker]
+    if strict and (failing := dict.fromkeys(name for name, one in claims if one.holds is False)):
+        parts.append(f"claims that do not hold: {', '.join(failing)}")
+    if strict and (unclear := dict.fromkeys(name for name, one in claims if one.holds is None)):
+        parts.append(f"claims that the trials cannot tell: {', '.join(unclear)}")
+    if empty := [result.figure for result in results if not result.verdicts]:
+        parts.append(f"too few trials to tell: {', '.join(empty)}")
     return "; ".join(parts) or None
-
-
-def _unclear(result: FigureResult) -> bool:
-    return not result.verdicts or any(verdict.holds is None for verdict in result.verdicts)
 
 
 def print_figure_list(rows: Sequence[TableRow]) -> None:
