@@ -191,13 +191,19 @@ def random_words(model: Model, seed: int) -> RandomWords:
 
 def embeddings_of(model: Model, replacements: Sequence[str]) -> Tensor:
     """The mean embedding of the tokens of each replacement inside a text, (C, e); zero where there are none."""
-    encodings = model.texts.backend.encode_batch_fast([f" {one}" for one in replacements], add_special_tokens=False)
-    ids = [encoding.ids for encoding in encodings]
+    ids = _tokens_inside(model.texts, tuple(replacements))
     table = wide(model.embedded([token for one in ids for token in one]))
     owners = torch.tensor([place for place, one in enumerate(ids) for _ in one], device=table.device, dtype=torch.long)
     sums = table.new_zeros(len(ids), table.shape[1]).index_add(0, owners, table)
     counts = torch.tensor([max(len(one), 1) for one in ids], device=table.device)
     return sums / counts[:, None]
+
+
+@lru_cache(maxsize=4)
+def _tokens_inside(tokenizer: Tokenizer, words: tuple[str, ...]) -> list[list[int]]:
+    """The tokens of words inside a text: 0.15 s for 20,000 of them, a sixth of the profile of a short text."""
+    encodings = tokenizer.backend.encode_batch_fast([f" {one}" for one in words], add_special_tokens=False)
+    return [encoding.ids for encoding in encodings]
 
 
 def _read_groups(path: str) -> list[list[str]]:
