@@ -32,6 +32,8 @@ SMALL = {
     "text": ["one word", "--model", "nowhere"],
     "swaps": ["one word", "--model", "nowhere"],
     "flips": ["one word", "--model", "nowhere"],
+    "audit": ["nowhere.csv", "--model", "nowhere"],
+    "serve": ["--model", "nowhere"],
     "length": ["--model", "nowhere"],
     "models": [],
     "reproduce": ["--dry-run"],
@@ -39,7 +41,8 @@ SMALL = {
     "results show": ["--out", "nowhere"],
     "results export": ["--out", "nowhere"],
 }
-WORKING = {"reproduce", "length", "lipschitz", "text", "swaps", "flips"}  # with nothing else they do real work
+# with nothing else they do real work
+WORKING = {"reproduce", "length", "lipschitz", "text", "swaps", "flips", "audit", "serve"}
 
 
 def _options() -> dict[str, list[str]]:

@@ -171,7 +171,7 @@ def test_mistakes_are_the_same_without_json(run: Run, command: str, message: str
         (["mesure", "raf"], "No such command 'mesure'."),
         (["hear"], "No such command 'hear'."),
         (["lipschitz", "--lengths", "16", "many"], "Invalid value for '--lengths'"),
-        (["swaps", "one word"], "Missing option '--word'"),
+        (["swaps"], "give either TEXT or --input FILE, not both and not none"),
         (["swaps", "a", "--word", "0", "--exhaustive", "--compare"], "--exhaustive and --compare exclude each other"),
         (["text"], "give either TEXT or --input FILE, not both and not none"),
         (["text", "a", "--input", "a.txt"], "give either TEXT or --input FILE, not both and not none"),

@@ -288,9 +288,9 @@ def test_records_are_plain_values(mode: str, on: str, tmp_path: Path) -> None:
         (
             "bert",
             {"on": "lost"},
-            r"on must be one of last, pooled, next, class or .* got 'lost' \(did you mean 'last'\?\)",
+            r"on must be one of last, pooled, next, class, mask, .* got 'lost' \(did you mean 'last'\?\)",
         ),
-        ("bert", {"on": None}, "on must be one of last, pooled, next, class or the number of a layer, got None"),
+        ("bert", {"on": None}, "on must be one of last, pooled, next, class, mask, .* the number of a layer, got None"),
         ("bert", {"on": True}, "or the number of a layer, got True"),
         ("bert", {"on": 1.0}, "or the number of a layer, got 1.0"),
         ("bert", {"on": 4}, "on must be a layer from 0 to 3, got 4: bert has 3 layers"),
