@@ -14,7 +14,7 @@ from scipy.special import expit
 from torch import Tensor
 
 from wordsway import Attention, RandomAttention, gaussian_context, normalize, respond, word_sensitivity
-from wordsway.maps import Score, certificate
+from wordsway.maps import Score, capture, certificate
 from wordsway.maps.certificate import Multipliers, RowBounds
 from wordsway.maps.one_word import OneWordResponse
 
@@ -187,6 +187,7 @@ def test_where_no_multipliers_can_be_fitted_the_simple_bound_stays(monkeypatch: 
     response = _response(Setting("softmax"), 1)
     simple = response.ceiling(2.0, "simple")
     monkeypatch.setattr(certificate, "_fit", fail)
+    monkeypatch.setattr(capture._Relaxation, "fit", fail)
     for effort in ("quick", "tight"):
         found = response.ceiling(2.0, effort)
         assert found is not None

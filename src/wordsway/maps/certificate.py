@@ -14,7 +14,8 @@ M = sum mu a a^T + nu g g^T, h = sum eta a + tau g. The bound holds for every ch
 them, so any descent improves it and may stop at any time; only the last evaluation has to be rigorous, and is: the
 maximum over s is closed, the one over t is bounded on cells in which every part is monotone or convex.
 
-"simple" uses no multipliers, "quick" one mu for each row (shared by all words of a context), "tight" all four.
+"simple" uses no multipliers, "quick" one mu for each row (shared by all words of a context), "tight" all four, and the
+bound of `capture` where it is smaller.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import numpy.typing as npt
 import torch
 from scipy.optimize import minimize
 
+from wordsway.maps.capture import captured_bound, largest_on_cells
 from wordsway.maps.moved_row import best_lam, moved_row_square
 from wordsway.maps.response import Ceiling, check_ball, feature_rounding
 from wordsway.maps.scores import OddsShare, RatioShare
@@ -91,7 +93,8 @@ def attention_ceiling(response: OneWordResponse, radius: float, effort: str = "q
     """Bounds for every word of the response.
 
     Cost: simple O(n d) per word after the set-up; quick one eigenproblem of size min(n H, d) per step, about thirty
-    steps for the first word and four for each other; tight about two hundred steps of size min(2 n H, d) per word.
+    steps for the first word and four for each other; tight about two hundred steps of size min(2 n H, d) per word, and
+    the two thousand of `captured_bound`.
     """
     check_ball(radius, effort, response.shape[-1])
     t_rows = response.pull_heads("key", response.queries / response.size).astype(np.float64)
@@ -106,7 +109,9 @@ def attention_ceiling(response: OneWordResponse, radius: float, effort: str = "q
             bounds.append(square)
             shared = _fill(fitted, response) if slot == 0 else shared
         if effort == "tight":
-            bounds.append(_improved(_with_cross_terms(rows, response, slot), fitted, _TIGHT, full=True)[1])
+            crossed = _with_cross_terms(rows, response, slot)
+            bounds.append(_improved(crossed, fitted, _TIGHT, full=True)[1])
+            bounds.append(rows.own + captured_bound(crossed))
         squares.append(min(bounds) * _SLACK)
     value = torch.tensor(squares, dtype=torch.float64, device=response.context.device).sqrt()
     value += feature_rounding(response.context.dtype, float(np.linalg.norm(response.values)) / response.norm)
@@ -302,33 +307,14 @@ def _ball(rows: RowBounds, at: Multipliers) -> float:
     return lam * rows.radius**2 + float((along**2 / (lam - levels)).sum())
 
 
-def _row_maxima(rows: RowBounds, at: Multipliers, tolerance: float = 1e-4, rounds: int = 18) -> Array:
-    """Upper bounds on max_t of each row, by splitting the cells that could still hold more than was sampled.
+def _row_maxima(rows: RowBounds, at: Multipliers, tolerance: float = 1e-4) -> Array:
+    """Upper bounds on max_t of each row.
 
     On a cell, w lies between its ends' values; (w - w0)^2 |f|^2 + w^2 |D|^2 is convex in w, w (w - w0) has its range
     there, the maximum over s is convex in it, and the multipliers' part is a concave parabola in t.
     """
-    count = len(rows.before)
-    ends = np.linspace(-1, 1, 17) * rows.t_reach[:, None]  # N c
-    cell_row = np.repeat(np.arange(count), ends.shape[1] - 1)
-    low, high = ends[:, :-1].ravel(), ends[:, 1:].ravel()
-    proved = np.full(count, -np.inf)  # bounds of the cells that were set aside
-    sampled = np.full(count, -np.inf)
     slack = tolerance * max(rows.own, float(rows.sizes().mean()))
-    for turn in range(rounds):
-        upper, inside = _cell_bounds(rows, at, cell_row, low, high)
-        np.maximum.at(sampled, cell_row, inside)
-        open_cells = upper > sampled[cell_row] + slack
-        if turn == rounds - 1:
-            open_cells = np.zeros_like(open_cells)
-        np.maximum.at(proved, cell_row[~open_cells], upper[~open_cells])
-        if not open_cells.any():
-            break
-        cell_row, low, high = cell_row[open_cells], low[open_cells], high[open_cells]
-        middle = 0.5 * (low + high)
-        cell_row = np.concatenate([cell_row, cell_row])
-        low, high = np.concatenate([low, middle]), np.concatenate([middle, high])
-    return proved
+    return largest_on_cells(lambda *cells: _cell_bounds(rows, at, *cells), rows.t_reach, slack)
 
 
 def _cell_bounds(
