@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from models import small_transformers as small
+from models import tiny
 
 from cli.conftest import Run
 from wordsway.cli import main
@@ -30,6 +32,21 @@ LENGTH = ("length", "--lengths", 8, 16, "--texts", 2, "--draws", 2)
 
 
 # One text
+
+
+@pytest.mark.parametrize(
+    ("name", "on"), [("xlm-roberta", "mask"), ("bert-tokens", "token love"), ("bert-tokens", "token 1")]
+)
+def test_outputs_at_one_token(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, on: str) -> None:
+    tokenizer = tiny.write_tokenizer(tmp_path, ["[MASK]", *SENTENCE.lower().split(), "the", "film", "was", "good"])
+    tokenizer.add_special_tokens(["[MASK]"])
+    model = load(small.make(name, vocab_size=tokenizer.get_vocab_size()), tokenizer)
+    monkeypatch.setattr("wordsway.models.load", lambda *args, **options: model)
+    text = "i love [MASK] smile" if on == "mask" else SENTENCE.lower()
+    rows = run("text", text, "--on", on, "--json").rows
+    assert {row["on"] for row in rows} == {on}
+    assert [row["masked"] for row in rows] == [one.masked for one in model.profile(text, on=on).words]
+    assert run("text", "i love", "--on", "mask" if on == "mask" else "token her").refusal
 
 
 def test_rows_are_those_of_the_profile(run: Run) -> None:
