@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import alone, attributions, compare, generalization, kernels, laboratory, models, smoothness
+from benchmarks import alone, attributions, compare, generalization, greedy, kernels, laboratory, models, smoothness
 from benchmarks import jobs as jobs  # registers those of alone and compare
 from benchmarks.child import Child
 from benchmarks.report import Outcome
@@ -183,6 +183,12 @@ CASES: dict[str, Case] = {
             "limits": ((14, 1.0), (64, 12.0)),
         },
         {"count": 1, "tokens": (8, 9), "draws": 2, "threads": 1, "runs": 1, "seeds": 1, "limits": ((6, 1.0),)},
+    ),
+    "text-flips": Case(
+        "can one word flip the class: verdicts on 40 reviews against greedy search by word importance",
+        greedy.compared,
+        {"count": 40, "tokens": (10, 20), "candidates": "near:30", "threads": 1},
+        {"count": 1, "tokens": (8, 9), "candidates": "near:2", "threads": 1},
     ),
     "text-swaps": Case(
         "ranked replacements of a word, a review of 64 tokens, the encoder",

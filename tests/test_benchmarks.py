@@ -453,6 +453,26 @@ def test_the_targets_of_an_audit_are_checked() -> None:
     assert [claim.split(" ")[0] for claim in claims] == ["within", "at", "the", "every"]
 
 
+def test_the_targets_of_flips_are_checked() -> None:
+    case = CASES["text-flips"]
+
+    def sides(ours: float, found: bool = True) -> Any:
+        texts = [{"seconds": 2.0, "passes": 30, "flip": True}, {"seconds": 4.0, "passes": 90, "flip": False}]
+        mine = [{"seconds": ours, "passes": 9, "flip": found}, {"seconds": 3.9, "passes": 91, "flip": False}]
+        return lambda job, **_: {"greedy": texts, "ours": mine}
+
+    assert failures([case.run(sides(1.0), case.full)]) == []
+    assert [one.claim.split(",")[0] for one in failures([case.run(sides(2.1), case.full)])] == [
+        "no slower than greedy search"
+    ]
+    assert "no flip is missed" in [one.claim for one in failures([case.run(sides(1.0, False), case.full)])]
+
+
+def test_greedy_search_finds_a_flip_if_there_is_one() -> None:
+    both = JOBS["flips_compared"](count=2, tokens=(8, 10), candidates="near:10", threads=1)
+    assert [one["flip"] for one in both["greedy"]] == [one["flip"] for one in both["ours"]]
+
+
 def test_two_workers_give_the_numbers_of_one() -> None:
     one, two = (JOBS["lab_sweep"](count=2, workers=workers) for workers in (1, 2))
     assert one["digest"] == two["digest"]

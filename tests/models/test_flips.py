@@ -10,6 +10,7 @@ from torch import Tensor
 import wordsway as ws
 from models import plain
 from wordsway.errors import InputError
+from wordsway.models.candidates import candidates_named
 
 WORDS = ["i", "love", "hate", "her", "his", "smile", "film", "the", "was", "long", "short", "house", "garden", "rain"]
 WORDS += ["un", "##happy", "##ing", "sing", "good", "bad", "dark", "blue", "!", ".", ",", "7", "[MASK]"]
@@ -108,10 +109,22 @@ def test_near_words_are_those_with_the_nearest_embeddings(tmp_path: Path) -> Non
     assert result.total == 3
     tried = {result.nearest[1]}
     assert tried <= set(expected)
-    from wordsway.models.candidates import candidates_named
-
     read = model.read("film")
     assert candidates_named(model, read, "near:3").of(read.scored[0]) == expected
+
+
+def test_near_words_follow_embeddings_that_are_changed_in_place(tmp_path: Path) -> None:
+    model = _model("bert-classifier", tmp_path)
+    read = model.read("film house")
+    before = [candidates_named(model, read, "near:3").of(word) for word in read.scored]
+    table = model.network.get_input_embeddings().weight
+    with torch.no_grad():
+        table.copy_(torch.randn(table.shape, generator=torch.Generator().manual_seed(1)))
+    changed = [candidates_named(model, read, "near:3").of(word) for word in read.scored]
+    again = _model("bert-classifier", tmp_path)
+    with torch.no_grad():
+        again.network.get_input_embeddings().weight.copy_(table)
+    assert changed == [candidates_named(again, read, "near:3").of(word) for word in read.scored] != before
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 NAMES = ("near:30", "vocabulary", "mask", "delete")
 _NEAR = re.compile(r"near:([1-9][0-9]{0,5})")
 _JOINTS = re.compile("['\u2019-]")  # inside words of letters
+_KEPT = 100_000  # words whose neighbours are kept, at most: about 100 MB
+_SMALL = 2**27  # bytes of a table of embeddings that is kept
 _RULE = "near:K, vocabulary, mask, delete or the path of a file"
 
 
@@ -108,7 +111,8 @@ class _Words:
         if kind not in self._fitting:
             self._fitting[kind] = np.flatnonzero([self._fits(one, *kind) for one in self.surfaces])
         own = self._place.get(word if self.cased else word.lower(), -1)
-        return np.setdiff1d(self._fitting[kind], [own], assume_unique=True)
+        places = self._fitting[kind]
+        return np.compress(places != own, places)
 
     def written(self, places: NDArray[np.intp], word: str) -> list[str]:
         """These words, written as `word` is: a vocabulary without capitals has all of them in lower case."""
@@ -138,19 +142,59 @@ def _vocabulary(tokenizer: Tokenizer) -> _Words:
     return _Words(surfaces, cased)
 
 
+class _Neighbours:
+    """The nearest words of words, kept while the embeddings stay as they are: texts share most of their words."""
+
+    def __init__(self, model: Model, weight: Tensor) -> None:
+        self.words = _vocabulary(model.texts)
+        self._weight, self._version = weakref.ref(weight), weight._version  # torch counts every change in place
+        self._table: tuple[Tensor, Tensor] | None = None
+        self._found: dict[tuple[tuple[int, ...], str, int], list[str]] = {}
+
+    def of(self, model: Model, text: Text, word: Word, count: int) -> list[str]:
+        """The nearest words of a word; those of the whole text are found together."""
+        key = (_ids(text, word), word.text, count)
+        if key not in self._found:
+            self._search(model, text, count)
+        return self._found[key]
+
+    def holds(self, weight: Tensor) -> bool:
+        return self._weight() is weight and self._version == weight._version and len(self._found) < _KEPT
+
+    def _search(self, model: Model, text: Text, count: int) -> None:
+        table, squares = self._embeddings(model)
+        missing = [word for word in text.words if (_ids(text, word), word.text, count) not in self._found]
+        own = torch.stack([wide(model.embedded(_ids(text, word))).mean(0) for word in missing])
+        distances = (squares - 2 * own @ table.mT).cpu().numpy()  # W v
+        for word, row in zip(missing, distances, strict=True):
+            places = self.words.fitting(word.text)
+            order = np.argsort(row[places], kind="stable")[:count]  # equal distances by the place in the vocabulary
+            self._found[_ids(text, word), word.text, count] = self.words.written(places[order], word.text)
+
+    def _embeddings(self, model: Model) -> tuple[Tensor, Tensor]:
+        """Embeddings of the words, (v, e), and their squared lengths; kept where they are small."""
+        if self._table is not None:
+            return self._table
+        table = wide(model.embedded(self.words.tokens))
+        found = table, (table * table).sum(1)
+        if table.nbytes <= _SMALL:
+            self._table = found
+        return found
+
+
+def _ids(text: Text, word: Word) -> tuple[int, ...]:
+    return tuple(text.ids[token] for token in word.tokens)
+
+
+_NEIGHBOURS: weakref.WeakKeyDictionary[Model, _Neighbours] = weakref.WeakKeyDictionary()
+
+
 def _near(model: Model, text: Text, count: int) -> Callable[[Word], list[str]]:
-    words = _vocabulary(model.texts)
-    table = wide(model.embedded(words.tokens))  # v e
-    squares = (table * table).sum(1)
-
-    def nearest_words(word: Word) -> list[str]:
-        places = words.fitting(word.text)
-        own = wide(model.embedded([text.ids[token] for token in word.tokens])).mean(0)
-        distances = (squares - 2 * table @ own).cpu().numpy()[places]
-        order = np.argsort(distances, kind="stable")[:count]  # equal distances by the place in the vocabulary
-        return words.written(places[order], word.text)
-
-    return nearest_words
+    weight = next(model.network.get_input_embeddings().parameters())
+    known = _NEIGHBOURS.get(model)
+    if known is None or not known.holds(weight):
+        known = _NEIGHBOURS[model] = _Neighbours(model, weight)
+    return lambda word: known.of(model, text, word, count)
 
 
 @dataclass(frozen=True)

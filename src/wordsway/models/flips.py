@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from wordsway.models.model import Model
 
 FLIPS, SAFE, NOT_FOUND = "flips", "safe", "not found"
-_FIRST = 8  # candidates of the first batch; each later one is twice as large, so that few passes are wasted
+_FIRST = 4  # candidates of the first batch: two of three flips are there; each later one is twice as large
 _LARGEST = 256
 
 
