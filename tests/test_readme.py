@@ -31,7 +31,7 @@ COMMANDS = [
 
 
 def test_the_commands_are_found() -> None:
-    assert [command.split()[1] for command, _ in COMMANDS] == ["measure", "text", "flips", "reproduce"]
+    assert [command.split()[1] for command, _ in COMMANDS] == ["flips", "measure", "text", "reproduce"]
 
 
 @pytest.mark.parametrize(("command", "expected"), COMMANDS, ids=[command.split()[1] for command, _ in COMMANDS])
