@@ -34,6 +34,7 @@ _WORK = 1e12  # operations for which the most are evaluated: some ten seconds
 _FALL = 1.25  # evaluations fall with the work to this power: long texts get fewer, short ones nearly all
 _ANCHORS = 8  # replacements at which the gradient is computed, shared between the words
 _FIRST = 12  # candidates of each word that are tried first, those with the steepest gradients
+_EXPLORED = 40  # one of this many tries is a candidate drawn before the ranking, which else missed 1 of 20 best ones
 _ROUND, _SHARE = 20, 20  # evaluations between two rankings: this many, or one per this many known values
 _WIDTH, _NOISE = 2.0, 0.3  # of the kernel exp(_WIDTH (cos - 1)) between embeddings, and its ridge
 _SLOPE = 0.3  # weight of the product of what gradients promise, in the same kernel
@@ -269,7 +270,8 @@ class _Search:
         count = max(1, _ANCHORS // len(self.rewrites))
         learned = [_Surrogate(*self._promises(word, order[:count])) for word, order in enumerate(shuffled)]
         bar = tqdm(total=limit, desc="candidates", delay=2, leave=False, disable=not progress)
-        first = [(word, place) for word, order in enumerate(shuffled) for place in order[:count]]
+        drawn = max(count, limit // (_EXPLORED * len(self.rewrites)))
+        first = [(word, place) for word, order in enumerate(shuffled) for place in order[:drawn]]
         for word, one in enumerate(learned):
             first += [(word, place) for place in one.steepest(_FIRST, self._signs)]
         chosen = list(dict.fromkeys(first))[:limit]
