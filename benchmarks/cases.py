@@ -6,7 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import alone, attributions, compare, generalization, greedy, kernels, laboratory, models, smoothness
+from benchmarks import (
+    alone,
+    attributions,
+    compare,
+    competent,
+    generalization,
+    greedy,
+    kernels,
+    laboratory,
+    models,
+    smoothness,
+)
 from benchmarks import jobs as jobs  # registers those of alone and compare
 from benchmarks.child import Child
 from benchmarks.report import Outcome
@@ -102,6 +113,12 @@ CASES: dict[str, Case] = {
         alone.vocabulary,
         {"n": 100, "d": 384, "sample": 200, "runs": 3, "seconds": 5},
         {"n": 6, "d": 8, "sample": 5, "runs": 1, "seconds": 5},
+    ),
+    "vocabulary-closed": Case(
+        "the same against the closed form",
+        competent.swaps,
+        {"n": 100, "d": 384, "runs": 5},
+        {"n": 6, "d": 8, "runs": 1},
     ),
     "ceilings": Case(
         "raf, n=100, d=384, reviews: certified ceiling over value",

@@ -14,10 +14,11 @@ import torch
 
 import wordsway as ws
 from benchmarks import __main__ as program
-from benchmarks import kept, laboratory, metering, published
+from benchmarks import baselines, kept, laboratory, metering, published
 from benchmarks.cases import CASES, Case
 from benchmarks.child import JOBS, ChildError
 from benchmarks.report import Outcome, Row, Target, failures, machine, number, page, render, table
+from benchmarks.sides import Contest, Work, alternate, peak
 from wordsway.experiments import Store
 from wordsway.seeds import generator, normal
 
@@ -122,6 +123,46 @@ def test_a_drawn_block_has_the_law_of_the_dense_one() -> None:
     torch.testing.assert_close(its_start, alone @ X[0])
 
 
+# Good baselines
+
+
+def test_swaps_in_closed_form_are_those_of_the_plain_map() -> None:
+    X, weight = ws.gaussian_context(N, D, seed=0), normal(generator(3, "weight"), (D, D))
+    phi, embeddings = published.attention(weight, "softmax"), ws.gaussian_context(7, D, seed=1)
+    expected = [published.change(phi, X, 2, vector - X[2]) for vector in embeddings]
+    torch.testing.assert_close(baselines.swaps(weight, X, 2, embeddings), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_sides_run_in_turn_on_one_thread_after_an_untimed_round() -> None:
+    order: list[tuple[str, int]] = []
+
+    def side(name: str) -> str:
+        order.append((name, torch.get_num_threads()))
+        return name.upper()
+
+    results, seconds = alternate({"baseline": lambda: side("baseline"), "ours": lambda: side("ours")}, runs=2)
+    assert order == [("baseline", 1), ("ours", 1)] * 3
+    assert results == {"baseline": "BASELINE", "ours": "OURS"}
+    assert set(seconds) == {"baseline", "ours"}
+
+
+def test_a_floor_is_arithmetic_or_traffic_at_the_peak_whichever_takes_longer() -> None:
+    machine = {"single": 100.0, "double": 50.0, "traffic": 10.0}
+    assert Work(single=200, double=50, traffic=29).floor(machine) == 3.0
+    assert Work(single=200, double=50, traffic=40).floor(machine) == 4.0
+    measured = peak()
+    assert measured.keys() == machine.keys()
+    assert min(measured.values()) > 1e8
+
+
+def test_a_contest_states_all_sides_and_its_targets() -> None:
+    contest = Contest("raf", baseline=6.0, ours=2.0, floor=0.5, gap=1e-7, published=400.0, what="closed form")
+    cells = contest.row.cells
+    assert [cells[name] for name in ("times baseline", "times published", "ours / floor")] == ["3.00", "200", "4.00"]
+    assert [target.holds for target in contest.targets(3, 1e-7, published=200)] == [True, True, True]
+    assert [target.holds for target in contest.targets(3.1, 1e-8, published=201)] == [False, False, False]
+
+
 # Metering
 
 
@@ -215,6 +256,7 @@ def test_an_unknown_case_is_refused_in_one_line(capsys: pytest.CaptureFixture[st
         ("rf", "rf, n=6"),
         ("drf", "drf, L=2"),
         ("rf-150", "rf, n=8"),
+        ("vocabulary-closed", "raf, n=6"),
         ("accuracy", "raf, n=6"),
         ("generalization", "raf, n=4"),
         ("lipschitz", "minilm, layer 3, n=4"),
