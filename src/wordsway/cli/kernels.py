@@ -14,7 +14,7 @@ Samples = Annotated[int, typer.Option(metavar="N", help="number of inputs, rows 
 Data = Annotated[
     str,
     typer.Option(
-        metavar="gaussian|imdb|digits|mnist|cifar10",
+        metavar="gaussian|imdb|mnist|mnist-full|cifar10|digits",
         help="random inputs and labels; the first words of film reviews, with their verdicts; or images, with the "
         "parity of their class",
     ),
@@ -32,6 +32,8 @@ Layer = Annotated[
 Activation = Annotated[str, typer.Option(metavar="NAME", help="tanh, softplus, cos, square, gelu, sigmoid, ...")]
 Kind = Annotated[str, typer.Argument(metavar="rf|ntk", help="features phi(V x), or x (x) phi'(W x)")]
 Features = Annotated[int, typer.Option("--width", metavar="K", help="random features; neurons for ntk (p = K D)")]
+_PUBLISHED = "the published protocol: Gaussian labels for gaussian; classes 0 and 1 and pixels from 0 to 1 for images"
+Published = Annotated[bool, typer.Option("--published", help=_PUBLISHED)]
 Terms = Annotated[bool, typer.Option("--terms", help="compute the terms of the proofs too")]
 
 
@@ -86,6 +88,7 @@ def robustness(
     d: Dimension = None,
     data: Data = "gaussian",
     activation: Activation = "tanh",
+    published: Published = False,
     terms: Terms = False,
     trials: Trials = 1,
     seed: TrialSeed = 0,
@@ -100,16 +103,16 @@ def robustness(
 
     check_choice("kind", kind, KINDS)
     check_size(samples, "samples"), check_size(width, "width")
-    dimension = check_dimension(data, d)
+    dimension = check_dimension(data, d, published)
     activation_named(activation)
 
     def trial(number: int) -> Rows:
         from wordsway.kernels import feature_robustness
         from wordsway.models import input_samples
 
-        inputs, labels = input_samples(data, samples + 1, dimension, number)
+        inputs, labels = input_samples(data, samples + 1, dimension, number, published)
         measured = feature_robustness(kind, inputs[:-1], labels[:-1], inputs[-1], width, activation, number, terms)
-        return [{**measured.to_dict(), "data": data}]
+        return [{**measured.to_dict(), "data": data, "published": published}]
 
     keys = ("seed", "sensitivity", "fit", *(("lower_bound", "bound") if terms else ()), "seconds")
     norms = ("interaction_centred", "interaction_law") if kind == "rf" else ("interaction", "interaction_centred")

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import platformdirs
 
-from wordsway.data.offline import sha256
-
 _LOG = logging.getLogger(__name__)
 _DIGEST_SIZE = hashlib.sha256().digest_size
 _CHECKSUMS = "sha256.json"  # in a saved folder: the checksum of each other file
@@ -21,6 +19,12 @@ _CHECKSUMS = "sha256.json"  # in a saved folder: the checksum of each other file
 def cache_folder() -> Path:
     """Return the cache folder: the environment variable WORDSWAY_CACHE, or else the user's cache folder."""
     return Path(os.environ.get("WORDSWAY_CACHE") or platformdirs.user_cache_dir("wordsway"))
+
+
+def sha256(path: Path) -> str:
+    """Return the checksum of a file in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def load(path: Path) -> bytes | None:

@@ -1,14 +1,13 @@
-"""Files of models and datasets on the hub: taken from the local hub cache, or downloaded into it."""
+"""Files of models on the hub: taken from the local hub cache, or downloaded into it."""
 
 from pathlib import Path
-from typing import Any
 
 from wordsway.errors import InputError, MissingExtra
 
 _TIMEOUT = 5.0  # seconds until a hub that does not answer counts as unreachable
 
 
-def fetch(repository: str, name: str, commit: str | None = None, kind: str = "model") -> Path:
+def fetch(repository: str, name: str, commit: str | None = None) -> Path:
     """Return the path of one file of a repository in the local hub cache, downloading it if it is not there.
 
     Parameters
@@ -19,7 +18,6 @@ def fetch(repository: str, name: str, commit: str | None = None, kind: str = "mo
         File in the repository. Nothing else is downloaded, and nothing of it is run.
     commit
         Commit of the repository; default: the main one as the cache knows it, or else the newest.
-    kind : {"model", "dataset"}
 
     Raises
     ------
@@ -36,20 +34,19 @@ def fetch(repository: str, name: str, commit: str | None = None, kind: str = "mo
     try:
         import huggingface_hub as library
     except ImportError as error:
-        raise MissingExtra.of(f"a {kind} from the hub needs huggingface_hub", "models") from error
-    source: Any = {"revision": commit} if kind == "model" else {"revision": commit, "repo_type": kind}
+        raise MissingExtra.of("a model from the hub needs huggingface_hub", "models") from error
     try:
-        cached = library.try_to_load_from_cache(repository, name, **source)
+        cached = library.try_to_load_from_cache(repository, name, revision=commit)
         if isinstance(cached, str):
             return Path(cached)
         # One request of our own first: the download retries six times, for half a minute, before it fails.
-        library.get_hf_file_metadata(library.hf_hub_url(repository, name, **source), timeout=_TIMEOUT)
-        return Path(library.hf_hub_download(repository, name, etag_timeout=_TIMEOUT, **source))
+        library.get_hf_file_metadata(library.hf_hub_url(repository, name, revision=commit), timeout=_TIMEOUT)
+        return Path(library.hf_hub_download(repository, name, revision=commit, etag_timeout=_TIMEOUT))
     except Exception as error:  # errors of the HTTP library come through, and which library it is has changed
-        raise InputError(_message(f"the {kind} {repository}", repository, name, error)) from error
+        raise InputError(_message(repository, name, error)) from error
 
 
-def _message(subject: str, repository: str, name: str, error: Exception) -> str:
+def _message(repository: str, name: str, error: Exception) -> str:
     """Return one line: what must hold, what was received, what to do."""
     from huggingface_hub import errors
 
@@ -69,4 +66,4 @@ def _message(subject: str, repository: str, name: str, error: Exception) -> str:
     reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     other = f"be in the local cache or on a hub that can be reached, got {reason}: check the name and the connection"
     rule = next((rule for kind, rule in known.items() if isinstance(error, kind)), other)
-    return f"{subject} must {rule}, or give a local folder"
+    return f"the model {repository} must {rule}, or give a local folder"

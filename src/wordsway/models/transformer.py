@@ -216,7 +216,7 @@ def _from_folder(name: str, folder: Path, remedy: str, dtype: torch.dtype = torc
 
 def _from_gguf(name: str, file: ModelFile) -> Model:
     """Read a model from a GGUF file: from the cache, or converting it."""
-    folder = cache.cache_folder() / f"gguf-whole-{offline.sha256(file.path)[:16]}"
+    folder = cache.cache_folder() / f"gguf-whole-{cache.sha256(file.path)[:16]}"
     if cache.is_complete(folder):
         return _from_folder(name, folder, f"remove {folder}")
     for package in ("gguf", "accelerate"):
