@@ -138,14 +138,18 @@ def _loss(point: Record, seed: int) -> Record:
 
 
 def sweep(point: Record, law: Callable[[str, int, int], float]) -> Record:
-    """Sensitivities by activation, samples and width; on images, those of tanh."""
+    """Sensitivities by activation, samples and width; terms of the proof on Gaussian inputs."""
     names, samples, widths = (point[key].split() for key in ("activations", "samples", "widths"))
     drawn = point["data"] == "gaussian"
     return {
         "points": [
             {"activation": name, "samples": int(count), "width": int(width)}
-            | {"sensitivity": law(name if drawn else "tanh", int(count), int(width))}
-            | ({"interaction_centred": 1.02, "interaction_law": 1.0, "lower_bound": 0.1} if width == widths[-1] else {})
+            | {"sensitivity": law(name, int(count), int(width))}
+            | (
+                {"interaction_centred": 1.02, "interaction_law": 1.0, "lower_bound": 0.01}
+                if drawn and width == widths[-1]
+                else {}
+            )
             for name in names
             for count in samples
             for width in widths
@@ -154,7 +158,7 @@ def sweep(point: Record, law: Callable[[str, int, int], float]) -> Record:
 
 
 def robust(name: str, count: int, width: int) -> float:
-    return math.sqrt(count) * (30 / math.sqrt(width) if name in ("square", "cos") else 1.0)
+    return math.sqrt(count) * (3 / math.sqrt(width) if name in ("square", "cos") else 1.0)
 
 
 def steepness(point: Record, power: float) -> Record:

@@ -12,6 +12,7 @@ import pytest
 
 from figures.laws import TRIALS, Change, Record, attention, between, figure, results, robust, steepness, sweep, table
 from wordsway import figures
+from wordsway.data import offline
 from wordsway.errors import InputError
 from wordsway.experiments import RunConfig, TrialResult
 from wordsway.figures import _sensitivity, _smoothness, all_figures, figures_named
@@ -122,7 +123,7 @@ def test_queries_keys_and_values_are_measured_at_the_largest_dimension() -> None
 
 
 def test_the_sizes_of_the_papers_on_kernels_and_smoothness() -> None:
-    (rf, _), (ntk, _) = (list(figure(name).grid(RunConfig("paper"))) for name in ("robust-rf", "robust-ntk"))
+    (rf, *_), (ntk, *_) = (list(figure(name).grid(RunConfig("paper"))) for name in ("robust-rf", "robust-ntk"))
     assert (rf["d"], rf["samples"], rf["widths"].split()[-1]) == (1000, "400 800 1200", "200000")
     assert (ntk["d"], ntk["widths"].split()[0], ntk["widths"].split()[-1]) == (1000, "15", "300")
     for point in (rf, ntk):
@@ -278,7 +279,7 @@ def test_rows_of_nested_records() -> None:
     assert (first["data"], first["activation"], first["samples"], first["width"]) == ("gaussian", "square", 80, 1000)
     assert (first["trials"], first["deviation"], first["over_lower"]) == (2, 0.0, None)
     widest = [row for row in robust_rows if row["interaction_ratio"] is not None]
-    assert {(row["data"], row["width"]) for row in widest} == {("gaussian", 8000), ("digits", 4000)}
+    assert {(row["data"], row["width"]) for row in widest} == {("gaussian", 8000)}
     assert "over_lower" not in table("robust-ntk")[0]
     flow = table("ntk-flow")
     assert [row["time"] for row in flow if row["width"] == 30] == [0.0, 0.25, 0.5, 1.0, 2.0, 3.0]
@@ -389,6 +390,10 @@ def _swept(law: Callable[[str, int, int], float]) -> Change:
     return lambda point, record: sweep(point, law)
 
 
+def _power(exponent: float) -> Callable[[str, int, int], float]:
+    return lambda name, count, width: width**exponent
+
+
 def _widest(values: Record) -> Change:
     """Change the terms of the proofs, which the points of one width have."""
     return lambda point, record: {
@@ -476,11 +481,24 @@ def _widest(values: Record) -> Change:
         ("ntk-lambda", lambda point, record: {"smallest_eigenvalue": 0.5}, ["comes closer"]),
         ("ntk-loss", lambda point, record: {"loss": 0.5}, ["every sample is fitted"]),
         ("ntk-loss", lambda point, record: {"loss": 0.0}, ["they are not"]),
-        ("robust-rf", _swept(lambda name, count, width: math.sqrt(count)), ["square: S falls", "cos: S falls"]),
+        (
+            "robust-rf",
+            _swept(lambda name, count, width: math.sqrt(count)),
+            ["square: S falls", "square, mnist: S falls", "cos: S falls", "cos, mnist: S falls"],
+        ),
         ("robust-rf", _swept(lambda name, count, width: robust(name, 100, width)), ["S grows with N"]),
         ("robust-rf", _widest({"interaction_centred": 1.06}), ["|I|_F of centred features"]),
         ("robust-rf", _widest({"lower_bound": 99.0}), ["S is above the lower bound"]),
-        ("robust-ntk", _swept(lambda name, count, width: width**-0.5), ["does not fall"]),
+        ("robust-ntk", _swept(lambda name, count, width: width**-0.5), ["does not fall", "below that of odd ones"]),
+        (
+            "robust-ntk",
+            _swept(
+                lambda name, count, width: (
+                    9 * robust(name, count, width) if name == "cos" else robust(name, count, width)
+                )
+            ),
+            ["below that of odd ones"],
+        ),
         ("smooth-real", lambda point, record: steepness(point, 0.45), ["n^(1/4)"]),
         ("smooth-real", lambda point, record: {"status": "stopped"}, ["converged"]),
         ("smooth-adversarial", lambda point, record: steepness(point, 0.3), ["n^(1/2)"]),
@@ -673,3 +691,22 @@ def test_theorems_are_checks_of_the_code() -> None:
         "smooth-real": 1,
         "theorem51": 2,
     }
+
+
+def test_images_that_are_not_downloaded_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORDSWAY_CACHE", str(tmp_path))
+
+    def data(scale: str) -> list[str]:
+        return [point["data"] for point in figure("robust-rf").grid(RunConfig(scale))]
+
+    assert data("quick") == data("paper") == ["gaussian", "mnist"]
+    for name in ("cifar10", "mnist-full"):
+        offline.download_folder(name).mkdir(parents=True)
+    assert data("quick") == ["gaussian", "mnist"]
+    assert data("paper") == ["gaussian", "mnist-full", "cifar10"]
+
+
+def test_a_slower_fall_is_weaker_than_the_law() -> None:
+    for power, word in ((-0.4, "holds"), (-0.3, "weaker than the source"), (-0.2, "does not hold")):
+        verdicts = figure("robust-ntk").claims(table("robust-ntk", _swept(_power(power))))
+        assert {one.word for one in verdicts if "S falls like" in one.claim} == {word}

@@ -25,7 +25,7 @@ from wordsway.data import image_samples
 from wordsway.experiments import TrialResult
 from wordsway.figures import fig1, fig3_layers, meanfield, ntk_flow, ntk_loss, smooth_bounds
 from wordsway.maps.catalogue import MapOptions, map_named
-from wordsway.seeds import generator, signs
+from wordsway.seeds import generator, normal
 
 ENCODER = {"model": "minilm"}
 REVIEWS = {"data": "imdb", "n": 5, "d": 8, "samples": 4}
@@ -84,7 +84,7 @@ def _proved(record: Record) -> bool:
         ("appendix-e", {"map": "rf", **REVIEWS}, lambda record: 0 < record["gap"] <= record["ceiling"]),
         ("fig1", {"part": "prompts", **ENCODER}, lambda record: record == {"prompts": None}),  # it generates no text
         ("ntk-lambda", {"data": "gaussian", "samples": 30, "width": 5}, lambda record: record["status"] == "singular"),
-        ("ntk-lambda", {"data": "digits", "samples": 30, "width": 30}, lambda record: record["status"] == "regular"),
+        ("ntk-lambda", {"data": "mnist", "samples": 30, "width": 30}, lambda record: record["status"] == "regular"),
         ("ntk-loss", {"samples": 10, "width": 6, "steps": 1500}, lambda record: record["loss"] < ntk_loss._FITTED),
         ("ntk-loss", {"samples": 40, "width": 2, "steps": 200}, lambda record: record["loss"] > 0.1),
         ("smooth-adversarial", {**ADVERSARIAL, "n": 16}, lambda record: record["lipschitz"] < record["upper"]),
@@ -145,15 +145,15 @@ def test_a_sweep_is_what_single_measurements_return() -> None:
     point = {"kind": "rf", "data": "gaussian", "d": 8, "samples": "5 9", "widths": "30 60", "activations": "tanh cos"}
     points = record_of(figure("robust-rf"), point, 4)["points"]
     assert len(points) == 8
-    inputs, labels = gaussian_context(10, 8, 4), signs(generator(4, "labels"), 9)
+    inputs, labels = gaussian_context(10, 8, 4), normal(generator(4, "labels"), 9)
     alone = feature_robustness("rf", inputs[:5], labels[:5], inputs[-1], 60, "cos", seed=4, terms=True)
     (found,) = (p for p in points if (p["activation"], p["samples"], p["width"]) == ("cos", 5, 60))
     assert {"sensitivity", "lower_bound", "interaction_law"} <= set(found)
     for name in set(found) - {"activation"}:
         assert found[name] == pytest.approx(alone.to_dict()[name], rel=1e-7, abs=1e-12), name
-    images = {"kind": "ntk", "data": "digits", "d": 64, "samples": "9", "widths": "5", "activations": "tanh"}
+    images = {"kind": "ntk", "data": "mnist", "d": 784, "samples": "9", "widths": "5", "activations": "tanh"}
     (found,) = record_of(figure("robust-ntk"), images, 1)["points"]
-    X, y = image_samples("digits", 10, 1)
+    X, y = image_samples("mnist", 10, 1, published=True)
     alone = feature_robustness("ntk", X[:9], y[:9], X[9], 5, "tanh", seed=1)
     assert found["sensitivity"] == pytest.approx(alone.value, rel=1e-8)
 

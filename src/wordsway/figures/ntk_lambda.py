@@ -12,8 +12,8 @@ from wordsway.kernels import Network, ntk, smallest_eigenvalue
 from wordsway.models import input_samples
 
 SAMPLES = {
-    "quick": {"gaussian": (200, 400), "digits": (400,)},
-    "paper": {"gaussian": (1000, 2000, 3000), "digits": (1000,)},
+    "quick": {"gaussian": (200, 400), "mnist": (400,)},
+    "paper": {"gaussian": (1000, 2000, 3000), "mnist": (1000,)},
 }
 WIDTHS = {"quick": (10, 13, 18, 25, 40, 60, 90), "paper": (30, 50, 71, 100, 141, 200, 316, 500, 707, 1000)}
 _ENOUGH = 1.2  # times as many parameters as samples: then the eigenvalue has to be positive
@@ -92,7 +92,7 @@ FIGURE = Experiment(
     name="ntk-lambda",
     title="The tangent kernel is well conditioned once parameters exceed samples",
     about="Smallest eigenvalue of the block of the tangent kernel that belongs to the hidden weight of a network of "
-    "three, with d neurons a layer and inputs of dimension d (or images of digits), as a share of the mean eigenvalue, "
+    "three, with d neurons a layer and inputs of dimension d (or images of MNIST), as a share of the mean eigenvalue, "
     "against its d^2 parameters: about sqrt(N) neurons a layer are enough.",
     trial=trial,
     grid=grid,
@@ -101,5 +101,5 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=estimate,
-    version=3,
+    version=4,
 )
