@@ -31,7 +31,7 @@ from scipy.optimize import minimize
 
 from wordsway.maps.capture import captured_bound, largest_on_cells
 from wordsway.maps.moved_row import best_lam, moved_row_square
-from wordsway.maps.response import Ceiling, check_ball, feature_rounding
+from wordsway.maps.response import Ceiling, above_rounding, check_ball
 from wordsway.maps.scores import OddsShare, RatioShare
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def attention_ceiling(response: OneWordResponse, radius: float, effort: str = "q
             bounds.append(rows.own + captured_bound(crossed))
         squares.append(min(bounds) * _SLACK)
     value = torch.tensor(squares, dtype=torch.float64, device=response.context.device).sqrt()
-    value += feature_rounding(response.context.dtype, float(np.linalg.norm(response.values)) / response.norm)
+    value = above_rounding(value, response.context.dtype, float(np.linalg.norm(response.values)) / response.norm)
     kind = "convex rows" if effort == "simple" else f"dual certificate ({effort})"
     return Ceiling(value.reshape(response.batch), kind)
 

@@ -163,12 +163,13 @@ def check_ball(radius: float, effort: str, d: int) -> None:
     check_effort(effort)
 
 
-def feature_rounding(dtype: torch.dtype, values: float) -> float:
-    """How far a relative change may be off by rounding alone; `values` is |U| / |phi(X)| of the values that are mixed.
+def above_rounding(bound: Tensor, dtype: torch.dtype, values: float) -> Tensor:
+    """A bound on relative changes, raised by the rounding of such changes as they are computed.
 
-    Part of a ceiling, so that it also holds for changes as they are computed, at radii that are hardly resolved.
+    So that it also holds at radii that are hardly resolved, and for changes many times as large as |phi(X)|; `values`
+    is |U| / |phi(X)| of the values that are mixed.
     """
-    return 8 * torch.finfo(dtype).eps * max(1.0, values)
+    return bound + 8 * torch.finfo(dtype).eps * bound.clamp_min(max(1.0, values))
 
 
 def check_moves(delta: object, shape: tuple[int, ...]) -> None:

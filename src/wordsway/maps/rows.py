@@ -15,8 +15,8 @@ from wordsway.maps.response import (
     Functional,
     SearchHints,
     ValueAndGradient,
+    above_rounding,
     check_ball,
-    feature_rounding,
     positive_norm,
 )
 from wordsway.threads import suited
@@ -162,8 +162,8 @@ def rows_ceiling(response: RowsResponse, radius: float, effort: str) -> Ceiling 
         bound, kind = _linear_rows(response, radius).double().sum().sqrt(), "row norms"
         if len(response.words) == 1 and bool((first := _linear_expansion(response, radius)) < bound):
             bound, kind = first, "operator norm of the linear part"
-    rounding = feature_rounding(response.context.dtype, out * float(response.values.norm()) / response.norm)
-    return Ceiling(bound * (out * _SLACK / response.norm) + rounding, kind)
+    values = out * float(response.values.norm()) / response.norm
+    return Ceiling(above_rounding(bound * (out * _SLACK / response.norm), response.context.dtype, values), kind)
 
 
 def _norm(matrix: Tensor) -> float:
@@ -188,19 +188,24 @@ def _convex_rows(response: RowsResponse, radius: float) -> Tensor:
     words, values = response.words, response.values
     rows = response.attention.mix(response.context)  # H n v
     reach = radius * _head_norms(response, "value").unsqueeze(-1)  # H 1 1
-    far = torch.cdist(rows, values[:, words]) + reach  # H n m
+    far = _distances(rows, values[:, words]) + reach  # H n m
     far = far.masked_fill(~_sees(response, words), 0.0).amax(-1)
     centre = torch.where(response.total > 0, response.mixed / response.total.clamp_min(1e-300), rows)
     stay = torch.linalg.vector_norm(centre - rows, dim=-1)  # H n, all weight back to the words that stay
     touched = _sees(response, words).any(-1)  # rows that see no moving word do not change
     bound = torch.where(touched, torch.maximum(far, stay), 0.0)
     if response.rest:
-        others = torch.cdist(rows[:, words], values[:, response.rest])  # H m r
+        others = _distances(rows[:, words], values[:, response.rest])  # H m r
         others = others.masked_fill(~_sees(response, response.rest)[words], 0.0).amax(-1)
         bound[:, words] = torch.maximum(bound[:, words], others)
     if response.attention.score.may_vanish:  # a row may lose all its weights
         bound = torch.where(touched, torch.maximum(bound, torch.linalg.vector_norm(rows, dim=-1)), bound)
     return torch.square(bound)
+
+
+def _distances(a: Tensor, b: Tensor) -> Tensor:
+    """Distances of rows, (H, n, m): those of products of matrices would lose half the digits where rows are close."""
+    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def _linear_rows(response: RowsResponse, radius: float) -> Tensor:
