@@ -2,6 +2,8 @@
 
 import mmap
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -111,6 +113,18 @@ def _touch(megabytes: int) -> None:
     with mmap.mmap(-1, megabytes * MB) as block:
         for start in range(0, len(block), mmap.PAGESIZE):
             block[start] = 1
+
+
+def test_a_limit_of_the_address_space_counts() -> None:
+    program = """
+import resource, psutil
+from wordsway import memory
+room = psutil.Process().memory_info().vms + 10**8
+resource.setrlimit(resource.RLIMIT_AS, (room, room))
+print(memory.available())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert 0 < int(done.stdout) <= 10**8
 
 
 def test_a_block_is_measured_also_if_it_raises() -> None:

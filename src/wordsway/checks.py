@@ -17,6 +17,7 @@ from wordsway.threads import suited
 Values: TypeAlias = Tensor | npt.ArrayLike
 
 CONTEXT_RULE = "a context is n words (rows) by d dimensions"
+MAX_TRIALS = 100_000  # of one setting: each is planned, and is a row of the store
 _RULE = "float32 or float64"
 _FLOATS = (torch.float32, torch.float64)
 _SMALL = 1e-150  # the square of such a length, and of its inverse, is still a normal number
@@ -55,6 +56,14 @@ def check_at_most(value: SupportsIndex, name: str, limit: int, reason: str) -> i
     if size > limit:
         raise InputError(f"{name} must be at most {limit}, {reason}, got {size}: choose a smaller {name}")
     return size
+
+
+def check_trials(trials: SupportsIndex) -> int:
+    """Return a number of trials that can be planned and stored in reasonable time."""
+    count = check_size(trials, "trials")
+    if count > MAX_TRIALS:
+        raise InputError(f"trials must be at most {MAX_TRIALS}, got {count}: run fewer at a time, with several seeds")
+    return count
 
 
 def check_index(value: SupportsIndex, size: int, name: str) -> int:

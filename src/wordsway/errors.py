@@ -30,9 +30,17 @@ def install(extra: str) -> str:
     return f"pip install 'wordsway[{extra}]'"
 
 
+_JOINERS = "\u200c\u200d"  # invisible, but letters and emoji need them
+
+
+def visible(text: str) -> str:
+    """Return a text without the characters that control a terminal, such as escapes and marks of direction."""
+    return "".join(sign if sign.isprintable() or sign in _JOINERS else "\ufffd" for sign in text)
+
+
 def one_line(message: object, limit: int | None = None) -> str:
-    """Return a message, such as an error, as one line of at most `limit` characters; if it is empty, its type."""
-    return " ".join(str(message).split())[:limit] or type(message).__name__
+    """Return a message, such as an error, as one visible line of at most `limit` characters; if empty, its type."""
+    return visible(" ".join(str(message).split()))[:limit] or type(message).__name__
 
 
 def nearest(name: object, known: Iterable[str]) -> str:

@@ -31,9 +31,9 @@ def human(size: int) -> str:
 
 
 def available() -> int:
-    """Return the bytes that can still be allocated: the free memory of the machine, or of its control group if less."""
+    """Return the bytes that can still be allocated: by the free memory, the control groups and `ulimit -v`."""
     free = int(psutil.virtual_memory().available)
-    return max(0, min([free, *_cgroup_free(_CGROUPS, _MEMBERSHIP)]))
+    return max(0, min([free, *_cgroup_free(_CGROUPS, _MEMBERSHIP), *_address_space()]))
 
 
 def require(needed: int, what: str, remedy: str = "use a smaller size") -> None:
@@ -58,6 +58,16 @@ def require(needed: int, what: str, remedy: str = "use a smaller size") -> None:
     free = available()
     if needed > free:
         raise InputError(f"{what} needs {human(needed)}, but {human(free)} are free: {remedy}")
+
+
+def _address_space() -> list[int]:
+    """Return what is left of the address space of this process, if it is limited."""
+    if sys.platform == "win32":
+        return []
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return [] if limit == resource.RLIM_INFINITY else [limit - int(psutil.Process().memory_info().vms)]
 
 
 def _cgroup_free(root: Path, membership: Path) -> list[int]:

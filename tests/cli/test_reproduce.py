@@ -243,6 +243,10 @@ NO_DASK = "a Dask scheduler must answer at {} within 10 s, got {}"
     [
         ("reproduce tinny", r"figure must be one of tiny, got 'tinny' \(did you mean 'tiny'\?\)"),
         ("reproduce --trials 0", "trials must be an integer >= 1, got 0"),
+        (
+            "reproduce --trials 9223372036854775807 --dry-run",
+            "trials must be at most 100000, got 9223372036854775807.*",
+        ),
         ("reproduce --workers 0 --dry-run", "workers must be an integer >= 1, got 0"),
         ("reproduce --seed -1", r"seed must be an integer with 0 <= seed < 2\^63, got -1"),
         ("reproduce --scale papr", r"scale must be one of quick, paper, got 'papr' \(did you mean 'paper'\?\)"),

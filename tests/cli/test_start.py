@@ -9,6 +9,7 @@ import pytest
 
 from cli.conftest import Run
 from wordsway import __version__
+from wordsway.cli import main
 
 
 @pytest.mark.parametrize(
@@ -68,6 +69,48 @@ def test_a_file_that_cannot_be_reached_is_named(run: Run, monkeypatch: pytest.Mo
 
     monkeypatch.setattr("wordsway.report.measurements.print_maps", refuse)
     assert run("maps").refusal == "cannot continue: Permission denied (a-file)"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("measure", "raf", "--data", "/no/\x1b]0;title\x07\u202e.npy"),
+        ("results", "show", "--out", "no\x1b[31m\u202e"),
+        ("text", "a", "--input", "no\x1b[31m.txt"),
+    ],
+)
+def test_nothing_from_an_argument_controls_the_terminal(arguments: tuple[str, ...]) -> None:
+    program = f"from wordsway.cli import main; main({list(arguments)!r})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode in (1, 2)
+    assert not set("\x1b\x07\u202e") & set(done.stdout + done.stderr)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_an_allocation_that_fails_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("wordsway.report.measurements.print_maps", fail)
+    assert run("maps").refusal.startswith("the memory does not suffice (")
+
+
+def test_other_errors_keep_their_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr("wordsway.report.measurements.print_maps", fail)
+    with pytest.raises(RuntimeError, match="a defect"):
+        main(["maps"])
+
+
+def test_a_removed_working_directory_is_one_line(tmp_path: Path) -> None:
+    program = (
+        "import os; os.rmdir(os.getcwd()); from wordsway.cli import main; main(['measure', 'raf', '--n=3', '--d=2'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "wordsway: the working directory does not exist any more: change to one that does\n"
 
 
 def test_the_package_runs_as_a_module() -> None:

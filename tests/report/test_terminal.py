@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
+from rich.text import Text
 
+from wordsway.errors import visible
 from wordsway.models.heat import Piece
 from wordsway.report.measurements import print_models, print_trials, word_bars
-from wordsway.report.terminal import Bar, Columns, duration, plus_minus, table, visible
+from wordsway.report.terminal import Bar, Columns, console, duration, plus_minus, table
 from wordsway.report.texts import strip
 
 ROW: dict[str, Any] = {
@@ -44,6 +46,16 @@ def test_means_have_their_deviation_if_there_is_one() -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_the_console_passes_styles_and_lines_but_no_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    out = console()
+    with out.capture() as captured:
+        out.print(Text("a\x1b]0;b\x07\n\u202ec", "bold"))
+    assert captured.get() == "\x1b[1ma\ufffd]0;b\x1b[0m\n\x1b[1m\ufffdc\x1b[0m\n"
 
 
 def test_control_characters_are_replaced() -> None:

@@ -6,6 +6,7 @@ Heavy modules are imported when a command runs, so that help is printed at once.
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -31,7 +32,7 @@ from wordsway.cli import (
 )
 from wordsway.cli.options import Command, Group
 from wordsway.cli.running import interruptible
-from wordsway.errors import WordswayError
+from wordsway.errors import InputError, WordswayError, one_line
 
 app = typer.Typer(
     name="wordsway",
@@ -88,17 +89,37 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a word that a terminal cannot show must not end a measurement
     try:
+        _check_working_directory()
         app(args=arguments, prog_name="wordsway")
     except WordswayError as error:
         _end(str(error))
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        _end(f"the memory does not suffice ({one_line(error, 120)}): use smaller sizes, or a larger memory limit")
     except OSError as error:  # a full disk, most of all
         where = f" ({error.filename})" if error.filename else ""
         _end(f"cannot continue: {error.strerror or error}{where}")
 
 
+def _check_working_directory() -> None:
+    """Raise where the working directory was removed: PyTorch would end the process with a message about MKL."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise InputError("the working directory does not exist any more: change to one that does") from None
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Return whether an error is that of an allocator: Python's, NumPy's, or one of PyTorch's, which have no class."""
+    return isinstance(error, MemoryError) or any(
+        part in str(error) for part in ("can't allocate memory", "out of memory", "bad_alloc")
+    )
+
+
 def _end(message: str) -> NoReturn:
     """Print one line and exit; output that could not be written before cannot be written now either."""
-    print("wordsway:", *message.split(), file=sys.stderr)
+    print("wordsway:", one_line(message), file=sys.stderr)
     with suppress(OSError):
         sys.stdout.flush()
     sys.exit(1)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from wordsway.cli.options import Answers, Candidates, Chat, Cut, Dask, Device, Dtype, Model, Seed, Workers
-from wordsway.cli.running import print_json
+from wordsway.cli.running import notice, print_json
 
 if TYPE_CHECKING:
     from wordsway.experiments.audit_records import Audit
@@ -110,9 +109,9 @@ def audit(
         print_json([{**result.to_dict(), "page": str(page)}])
     else:
         print_audit(result)
-        print(f"the page is {page}", file=sys.stderr)
+        notice(f"the page is {page}")
     if trouble := _trouble(result, fail_above):
-        print("wordsway:", trouble, file=sys.stderr)
+        notice(f"wordsway: {trouble}")
         raise typer.Exit(1)
 
 

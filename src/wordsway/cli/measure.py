@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wordsway.cli.options import Json, MapName, Radius, Trials, TrialSeed
-from wordsway.cli.running import Rows, run_trials, trial_seeds
+from wordsway.cli.running import Rows, notice, run_trials, trial_seeds
 
 if TYPE_CHECKING:
     import torch
@@ -118,7 +118,7 @@ def measure(
     trial_seeds(trials, seed)  # raises before the note
     if (count := contexts.count) is not None and trials > count:
         note = f"{data} holds {count} of them, so they are used again, with new weights"
-        print(f"wordsway: {trials} trials need more contexts than there are: {note}", file=sys.stderr)
+        notice(f"wordsway: {trials} trials need more contexts than there are: {note}")
 
     given = "".join(f" {name}={value}" for name, value in options.given().items())
     moved = "all words" if position is None else f"word {position}"

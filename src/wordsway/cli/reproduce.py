@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from wordsway.cli.options import Dask, Figures, Json, Out, TrialSeed, Workers
-from wordsway.cli.running import print_json
+from wordsway.cli.running import notice, print_json
 
 if TYPE_CHECKING:
     from wordsway.experiments.executors import Backend
@@ -64,7 +63,7 @@ def reproduce(
     if dask is not None and workers is not None:
         raise typer.BadParameter("--workers and --dask exclude each other: a cluster has its own workers")
     if model is not None and (without := [one.name for one in chosen if not uses_model(one, config)]):
-        print(f"{', '.join(without)}: no model is part of it, --model changes nothing there", file=sys.stderr)
+        notice(f"{', '.join(without)}: no model is part of it, --model changes nothing there")
     backend: Backend = executors.local(workers)
     folder = check_folder(out, make=False)
     if dry_run:  # the store is only read
@@ -84,7 +83,7 @@ def reproduce(
         folder = check_folder(out)
         store = stack.enter_context(Store(folder / STORE))
         plan = make_plan(chosen, config, store)
-        print(report.plan_line(plan, backend), file=sys.stderr)
+        notice(report.plan_line(plan, backend))
         summary = run_plan(plan, store, backend, progress=True)
         results = [figure_result(figure, config, store) for figure in chosen]
         for result in results:
@@ -95,7 +94,7 @@ def reproduce(
     else:
         report.print_figures(results, summary, page)
     if trouble := report.trouble(results, summary, strict):
-        print("wordsway:", trouble, file=sys.stderr)
+        notice(f"wordsway: {trouble}")
         raise typer.Exit(1)
 
 

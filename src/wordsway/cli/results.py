@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wordsway.cli.options import Command, Figures, Group, Json, Out
-from wordsway.cli.running import interruptible, print_json
+from wordsway.cli.running import interruptible, notice, print_json
 
 if TYPE_CHECKING:
     from wordsway.experiments.store import Store
@@ -63,7 +62,7 @@ def export(
         rows = [row.to_dict() for row in store.rows(names or (), STATES if every else (DONE,))]
     written = write(rows, kind, to)
     if written is not None:
-        print(f"{len(rows)} rows written to {written}", file=sys.stderr)
+        notice(f"{len(rows)} rows written to {written}")
 
 
 @contextmanager

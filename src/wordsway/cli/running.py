@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 import typer
 
+from wordsway.errors import InputError, one_line
+
 if TYPE_CHECKING:
     from wordsway.data.texts import Line
 
@@ -26,19 +28,23 @@ def interruptible(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except KeyboardInterrupt as interrupt:
-            print("wordsway:", interrupt if interrupt.args else "interrupted", file=sys.stderr)
+            notice(f"wordsway: {interrupt if interrupt.args else 'interrupted'}")
             raise typer.Exit(130) from None
 
     return run
 
 
+def notice(message: object) -> None:
+    """Print one line on stderr, without the control characters that names of files and messages may hold."""
+    print(one_line(message), file=sys.stderr, flush=True)
+
+
 def trial_seeds(trials: int, seed: int) -> range:
     """Return the seeds of so many trials, checked: trial k has seed + k."""
-    from wordsway.checks import check_size
-    from wordsway.errors import InputError
+    from wordsway.checks import check_trials
     from wordsway.seeds import check_seed
 
-    count, first = check_size(trials, "trials"), check_seed(seed)
+    count, first = check_trials(trials), check_seed(seed)
     if first + count > 2**63:
         raise InputError(f"seed + trials must be at most 2^63, got {seed} + {trials}: choose a smaller seed")
     return range(first, first + count)
@@ -88,12 +94,10 @@ def print_json(rows: Iterable[dict[str, Any]]) -> None:
 
 def each_text(lines: Sequence[Line], file: str, measure: Callable[[str], T]) -> Iterator[T | None]:
     """Yield what is measured on each text of a file; one that cannot be read is reported in a line, and gives None."""
-    from wordsway.errors import InputError, one_line
-
     for number, line in enumerate(lines):
         try:
             yield measure(line.text)
         except InputError as error:
             where = f"text {number} (line {line.number} of {file})"
-            print(f"wordsway: {where}: {one_line(error)}", file=sys.stderr, flush=True)
+            notice(f"wordsway: {where}: {error}")
             yield None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from contextlib import suppress
 from typing import Annotated
 
 import typer
+
+from wordsway.cli.running import notice
 
 Models = Annotated[
     list[str] | None,
@@ -42,7 +43,7 @@ def serve(models: Models = None, port: Port = 8000) -> None:
         raise InputError(f"port must be free, got {port}: {error.strerror}; use --port 0 for any free one") from error
     number = listening.getsockname()[1]
     app = make_app(dict.fromkeys(names) | {names[0]: first}, [f"127.0.0.1:{number}", f"localhost:{number}"])
-    print(f"the page is http://127.0.0.1:{number}/ (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    notice(f"the page is http://127.0.0.1:{number}/ (Ctrl-C ends it)")
     # a browser keeps connections open: they are not waited for at the end
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, h11_max_incomplete_event_size=65536)
     with suppress(KeyboardInterrupt):

@@ -26,7 +26,7 @@ from wordsway.cli.options import (
     TextOrFile,
     position_or_word,
 )
-from wordsway.cli.running import each_text, print_json
+from wordsway.cli.running import each_text, notice, print_json
 
 Word = Annotated[
     str | None,
@@ -127,5 +127,5 @@ def swaps(
         if found is not None:
             show(found, number)
     if refused:
-        print(f"wordsway: {refused} of {len(lines)} texts could not be measured", file=sys.stderr)
+        notice(f"wordsway: {refused} of {len(lines)} texts could not be measured")
         raise typer.Exit(1)

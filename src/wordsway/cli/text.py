@@ -27,7 +27,7 @@ from wordsway.cli.options import (
     TextOrFile,
     position_or_word,
 )
-from wordsway.cli.running import print_json
+from wordsway.cli.running import notice, print_json
 
 if TYPE_CHECKING:
     from wordsway.data.texts import Line
@@ -139,11 +139,10 @@ def _one(model: Any, options: Options, text: str, page: Path | None, layers: boo
     else:
         print_profile(profile, options, model.name)
     if page is not None:
-        print(f"the page is {page}", file=sys.stderr)
+        notice(f"the page is {page}")
 
 
 def _many(model: Any, options: Options, lines: list[Line], file: str, out: str, as_json: bool) -> None:
-    from wordsway.errors import one_line
     from wordsway.experiments.store import Store
     from wordsway.experiments.texts import profile_texts
     from wordsway.models.profile import TextProfile
@@ -160,7 +159,7 @@ def _many(model: Any, options: Options, lines: list[Line], file: str, out: str, 
             if not isinstance(result, TextProfile):
                 refused += 1
                 where = f"text {number} (line {line.number} of {file})"
-                print(f"wordsway: {where}: {one_line(result)}", file=sys.stderr, flush=True)
+                notice(f"wordsway: {where}: {result}")
                 continue
             stored += known
             if as_json:
@@ -170,7 +169,7 @@ def _many(model: Any, options: Options, lines: list[Line], file: str, out: str, 
     if not as_json:
         print_total(len(lines) - refused - stored, stored, refused)
     if refused:
-        print(f"wordsway: {refused} of {len(lines)} texts could not be measured", file=sys.stderr)
+        notice(f"wordsway: {refused} of {len(lines)} texts could not be measured")
         raise typer.Exit(1)
 
 

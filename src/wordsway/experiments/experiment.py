@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from wordsway.checks import check_choice, check_size
+from wordsway.checks import check_choice, check_trials
 from wordsway.errors import InputError
 from wordsway.records import Record
 from wordsway.seeds import check_seed
@@ -64,7 +64,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         check_choice("scale", self.scale, SCALES)
         if self.trials is not None:
-            check_size(self.trials, "trials")
+            check_trials(self.trials)
         check_seed(self.seed)
 
 

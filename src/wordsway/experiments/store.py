@@ -141,7 +141,11 @@ class Store:
         if readonly and not exists:
             raise InputError(f"there are no results at {self.path}: run `wordsway reproduce` first")
         self._db = _open_to_read(self.path) if readonly else _open_to_write(self.path)
-        self._columns = _columns(self._db)
+        try:
+            self._columns = {column[1] for column in self._select(_TABLE, ())}
+        except StoreError:
+            self.close()
+            raise
 
     def __enter__(self) -> Store:
         return self
@@ -228,6 +232,7 @@ class Store:
             ) from error
 
 
+_TABLE = "PRAGMA table_info(trials)"
 _DONE = "FROM trials WHERE experiment = ? AND version = ? AND state = 'done'"
 _IDENTITY = ("experiment", "version", "parameters", "seed")
 _COST = ("dtype", "seconds", "peak_mb", "versions", "machine", "ended")
@@ -294,7 +299,7 @@ def _has_wal(path: Path) -> bool:
 
 def _damage(path: Path, db: sqlite3.Connection) -> str:
     """Return what is wrong with a store, "ok" if nothing is; not every value is checked."""
-    _columns(db)  # raises where the schema cannot be read
+    db.execute(_TABLE).fetchall()  # raises where the schema cannot be read
     if path.stat().st_size % db.execute("PRAGMA page_size").fetchone()[0] and not _has_wal(path):
         return "it ends within a page"
     return str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
@@ -346,10 +351,6 @@ def _write_ahead(db: sqlite3.Connection) -> None:
 
 def _schema(db: sqlite3.Connection) -> int:
     return int(db.execute("PRAGMA user_version").fetchone()[0])
-
-
-def _columns(db: sqlite3.Connection) -> set[str]:
-    return {column[1] for column in db.execute("PRAGMA table_info(trials)")}
 
 
 @contextmanager

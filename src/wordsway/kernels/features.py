@@ -30,6 +30,7 @@ from wordsway.seeds import generator, normal
 KINDS = ("rf", "ntk")
 BLOCK = 2 * 10**8  # bytes of a block of weights and of its products with the inputs
 _KEPT = 3 * 10**9  # bytes of products with the inputs that are kept rather than computed again
+_MAX_WEIGHTS = 10**10  # drawn twice, at about 1e8 per second
 _CHUNK = 1024  # rows of weights that are drawn together
 
 
@@ -125,7 +126,9 @@ class FeatureFormulas:
         return self.phi(products) if self.kind == "rf" else self.phi.derivative(products)
 
     def count(self, width: int, inputs: Tensor) -> int:
-        """Return the number of features p; refuse fewer than inputs."""
+        """Return the number of features p; refuse fewer than inputs, and more weights than can be drawn in minutes."""
+        if (weights := width * inputs.shape[1]) > _MAX_WEIGHTS:
+            raise InputError(f"k d must be at most {_MAX_WEIGHTS}, got {weights}: use a smaller width or dimension")
         features = width * (inputs.shape[1] if self.kind == "ntk" else 1)
         if features < len(inputs):
             raise NumericalError(

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from wordsway.errors import visible
 from wordsway.experiments.audit_records import NOT_MEASURED, comparison_rows
 from wordsway.experiments.intervals import DIFFERENCE_INTERVAL, SHARE_INTERVAL
 from wordsway.report.pages import environment, read_template
-from wordsway.report.terminal import NOTE, console, show, table, visible
+from wordsway.report.terminal import NOTE, console, show, table
 
 if TYPE_CHECKING:
     from wordsway.experiments.audit_records import Audit

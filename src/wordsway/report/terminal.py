@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from wordsway.errors import visible
 from wordsway.records import cell, is_number, number
 
 Row: TypeAlias = Mapping[str, Any]
@@ -22,12 +24,19 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 _LEAST = 8  # characters of a bar
 _GAP = 2  # blanks between two columns
 _STYLES = {"sensitivity": "cyan", "ceiling": NOTE}
-_JOINERS = "\u200c\u200d"  # invisible, but letters and emoji need them
+
+
+class _SafeConsole(Console):
+    """Replaces the characters of texts that would control the terminal; its own styles and line breaks stay."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else "\n".join(map(visible, text.split("\n"))), style, control)
 
 
 def console() -> Console:
-    """Return a console on stdout that does not colour numbers by itself."""
-    return Console(highlight=False)
+    """Return a console on stdout that does not colour numbers by itself and passes no control characters."""
+    return _SafeConsole(highlight=False)
 
 
 def show(title: str, table: RenderableType, *notes: RenderableType) -> None:
@@ -104,11 +113,6 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def visible(text: str) -> str:
-    """Return a text without the characters that control a terminal."""
-    return "".join(sign if sign.isprintable() or sign in _JOINERS else "\ufffd" for sign in text)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
+from wordsway.errors import visible
 from wordsway.models.heat import Piece, pieces
 from wordsway.records import number
-from wordsway.report.terminal import NOTE, Bar, Columns, Row, console, show, table, visible
+from wordsway.report.terminal import NOTE, Bar, Columns, Row, console, show, table
 
 if TYPE_CHECKING:
     from wordsway.experiments.texts import Options
