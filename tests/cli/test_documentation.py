@@ -84,7 +84,10 @@ def test_the_keys_of_measure_are_those_on_the_page(run: Run, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("command", ["maps", "figures", "models"])
-def test_the_page_shows_what_the_lists_print(run: Run, command: str) -> None:
+def test_the_page_shows_what_the_lists_print(
+    run: Run, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORDSWAY_CACHE", str(tmp_path))  # without what is downloaded on request
     printed = [line.rstrip() for line in run(command).out.splitlines()]
     assert f"$ wordsway {command}\n" + "\n".join(printed) in PAGE
 

@@ -397,10 +397,15 @@ def test_a_word_that_moves_nothing_has_no_exponent(run: Run, monkeypatch: pytest
 # models
 
 
-def test_models_are_the_offline_ones_and_an_entry_for_all_others(run: Run) -> None:
+def test_models_are_the_offline_ones_and_an_entry_for_all_others(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORDSWAY_CACHE", str(tmp_path))
+    offline.MPNET[-1].path.parent.mkdir(parents=True)
+    offline.MPNET[-1].path.touch()
     rows = run("models", "--json").rows
     assert [row["name"] for row in rows] == [*NAMES, None]
-    assert [row["kinds"] for row in rows[:4]] == [["bert"], ["bert"], ["llama"], ["gpt2"]]
+    assert [row["kinds"] for row in rows[:5]] == [["bert"], ["bert"], ["mpnet"], ["llama"], ["gpt2"]]
     assert all(row["installed"] and row["install"] is None for row in rows)
 
 
@@ -413,13 +418,21 @@ def test_models_show_whether_the_hub_is_used(
     assert ("HF_HUB_OFFLINE is set" in run("models").out) is offline_hub
 
 
-def test_missing_models_come_with_the_command_that_installs_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_models_come_with_the_command_that_installs_them(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("WORDSWAY_CACHE", str(tmp_path))
+    offline.MPNET[-1].path.parent.mkdir(parents=True)
+    offline.MPNET[-1].path.touch()
     real, missing = importlib.util.find_spec, {offline.DECODER.module}
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else real(name))
     rows = run("models", "--json").rows
-    assert [row["installed"] for row in rows] == [True, True, False, True, True]
-    assert rows[2]["install"] == offline.DECODER.install
+    assert [row["installed"] for row in rows] == [True, True, True, False, True, True]
+    assert rows[3]["install"] == offline.DECODER.install
     missing.add("transformers")
     extra = "pip install 'wordsway[models]'"
     installs = [row["install"] for row in run("models", "--json").rows]
-    assert installs == [extra, extra, offline.DECODER.install, extra, extra]
+    assert installs == [extra, extra, extra, offline.DECODER.install, extra, extra]
+    offline.MPNET[-1].path.unlink()
+    offline.MPNET[-1].path.parent.rmdir()
+    assert run("models", "--json").rows[2]["install"] == "python -m wordsway.data.download mpnet"

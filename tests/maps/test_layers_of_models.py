@@ -1,4 +1,4 @@
-"""Attention as real models have it: biases, shared keys, rotary positions."""
+"""Attention as real models have it: biases, shared keys, positions."""
 
 import math
 
@@ -8,7 +8,7 @@ from smoothness.layers import VARIANTS, D, Variant, normal
 from torch import Tensor
 
 from wordsway import Attention, InputError, Rotary, respond
-from wordsway.maps import PlainResponse
+from wordsway.maps import PlainResponse, RelativeBias
 
 N = 5
 
@@ -28,7 +28,11 @@ def by_hand(layer: Attention, X: Tensor) -> Tensor:
             seen = range(i + 1) if layer.causal else range(len(X))
             keys = [_part(layer.key, layer.key_bias, group, size, X[j], j, layer.rotary) for j in seen]
             values = [_part(layer.value, layer.value_bias, group, width, X[j], j, None) for j in seen]
-            weights = torch.softmax(torch.stack([query @ key for key in keys]) / math.sqrt(size), 0)
+            scores = torch.stack([query @ key for key in keys]) / math.sqrt(size)
+            if layer.relative is not None:
+                table = layer.relative.table[head]  # distances -3, ..., 3
+                scores = scores + torch.stack([table[3 + max(-3, min(3, j - i))] for j in seen])
+            weights = torch.softmax(scores, 0)
             heads.append(weights @ torch.stack(values))
         rows.append(torch.cat(heads))
     joined = torch.stack(rows)
@@ -69,7 +73,13 @@ def test_pull_is_the_adjoint_of_apply(variant: Variant, name: str) -> None:
 
 
 def test_such_layers_respond_like_any_callable() -> None:
-    layer, X = Variant(biases=True, output=True).layer(), normal(3)(N, D)
+    for layer in (Variant(biases=True, output=True).layer(), Variant(relative=True).layer()):
+        _check_response(layer)
+    assert Variant(output=True).layer().plain
+
+
+def _check_response(layer: Attention) -> None:
+    X = normal(3)(N, D)
     response = respond(layer, X, 1)
     assert isinstance(response, PlainResponse)
     delta = normal(4)(D)
@@ -77,7 +87,6 @@ def test_such_layers_respond_like_any_callable() -> None:
     moved[1] += delta
     expected = (layer(moved) - layer(X)).norm() / layer(X).norm()
     torch.testing.assert_close(response.change(delta)[0], expected)
-    assert Variant(output=True).layer().plain
     assert not layer.plain
 
 
@@ -117,6 +126,8 @@ def test_turning_keeps_the_last_coordinates_and_back_is_the_adjoint() -> None:
         ({"value_bias": torch.full((4,), math.inf)}, "value_bias must be finite"),
         ({"output_bias": torch.ones(4)}, "output_bias needs its projection to be given, got None for that"),
         ({"rotary": Rotary([1.0, 2.0])}, "turn at most the 2 coordinates of a head, got 2 frequencies, which turn 4"),
+        ({"relative": RelativeBias(torch.ones(3, 5))}, "must have a row for each of 2 heads, got 3"),
+        ({"relative": 3}, "relative must be a RelativeBias or None, got int"),
         ({"key_heads": 1, "key": torch.ones(2, 3), "output": torch.ones(3, 4)}, "output must read the 8 columns"),
     ],
 )
@@ -125,6 +136,11 @@ def test_bad_input_is_one_clear_line(arguments: dict[str, object], message: str)
     with pytest.raises(InputError, match=message) as caught:
         Attention(**{**given, "heads": 2, **arguments})  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
+
+
+def test_a_table_has_an_odd_number_of_distances() -> None:
+    with pytest.raises(InputError, match=r"table must have an odd number 2 m . 1 of distances, got 4"):
+        RelativeBias(torch.ones(2, 4))
 
 
 @pytest.mark.parametrize("frequencies", [[[1.0]], [math.nan], torch.ones(2) * 1j])

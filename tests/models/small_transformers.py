@@ -40,6 +40,7 @@ SMALL = {
     "xlm-roberta": Small("XLMRobertaConfig", "XLMRobertaForMaskedLM", _BERT, causal=False),
     "camembert": Small("CamembertConfig", "CamembertModel", _BERT, causal=False),
     "distilbert": Small("DistilBertConfig", "DistilBertModel", _DISTILBERT, causal=False),
+    "mpnet": Small("MPNetConfig", "MPNetForMaskedLM", {**_BERT, "attn_implementation": "eager"}, causal=False),
     "gpt2": Small("GPT2Config", "GPT2LMHeadModel", _GPT2),
     "gpt2-unscaled": Small("GPT2Config", "GPT2Model", {**_GPT2, "scale_attn_weights": False}),
     "gpt2-by-layer": Small("GPT2Config", "GPT2Model", {**_GPT2, "scale_attn_by_inverse_layer_idx": True}),
@@ -82,6 +83,8 @@ def module(body: Any, index: int) -> Any:
     kind = body.config.model_type
     if kind == "distilbert":
         return body.transformer.layer[index].attention
+    if kind == "mpnet":
+        return body.encoder.layer[index].attention.attn
     if kind == "gpt2":
         return body.h[index].attn
     return body.layers[index].self_attn if hasattr(body, "layers") else body.encoder.layer[index].attention.self
@@ -100,9 +103,12 @@ def own_attention(network: Any, index: int, X: Tensor, causal: bool) -> Tensor:
         angles = torch.cat([angles, angles], dim=1)[None]
         scale = body.rotary_emb.attention_scaling
         options["position_embeddings"] = (scale * angles.cos().to(X), scale * angles.sin().to(X))
+    if body.config.model_type == "mpnet":
+        options["position_bias"] = body.encoder.compute_position_bias(X)
     with torch.no_grad():
         given: Tensor = module(body, index)(X, **options)[0]
-        return body.encoder.layer[index].attention.output.dense(given) if hasattr(body, "encoder") else given
+        apart = hasattr(body, "encoder") and body.config.model_type != "mpnet"
+        return body.encoder.layer[index].attention.output.dense(given) if apart else given
 
 
 def read_by(network: Any, index: int, run: Callable[[], Any]) -> Tensor:

@@ -65,6 +65,13 @@ def test_a_distilbert_has_no_segments(library: Library, tmp_path: Path) -> None:
     assert embedding_dimension(str(tmp_path / "distilbert")) == tiny.DIMENSION
 
 
+@pytest.mark.parametrize("n", [30, tiny.POSITIONS])
+def test_positions_of_an_mpnet_start_at_its_third_row(library: Library, tmp_path: Path, n: int) -> None:
+    _check(library, tmp_path / "mpnet", tiny.write_mpnet(tmp_path / "mpnet"), n)
+    with pytest.raises(InputError, match=f"n must be at most {tiny.POSITIONS}"):
+        review_contexts(1, tiny.POSITIONS + 1, 4, model=str(tmp_path / "mpnet"))
+
+
 def _old_names(tables: Tables) -> Tables:
     """Return names as in the file of bert-base-uncased, and a table of its head."""
     new = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
@@ -346,7 +353,10 @@ def test_pickled_weights_are_refused_before_any_review_is_tokenized(library: Lib
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "roberta"}, "of a bert or distilbert encoder .* got the model_type 'roberta': save .* choose"),
+        (
+            {"model_type": "roberta"},
+            "of a bert, distilbert, mpnet encoder .* got the model_type 'roberta': save .* choose",
+        ),
         ({"model_type": None}, "got the model_type None: save"),
         ({"model_type": ["bert"]}, r"got the model_type \['bert'\]: save"),
         ({"position_embedding_type": "relative_key"}, "got the position_embedding_type 'relative_key': save"),

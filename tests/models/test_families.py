@@ -11,7 +11,7 @@ from torch import nn
 import wordsway as ws
 from models import small_transformers as small
 from wordsway.errors import InputError
-from wordsway.models.families import is_causal
+from wordsway.models.families import family_of, is_causal
 
 FAMILIES = list(small.SMALL)
 
@@ -44,8 +44,22 @@ def test_the_attributes_of_a_model(name: str) -> None:
     assert model.family == network.config.model_type
     assert model.causal == small.SMALL[name].causal == is_causal(network.base_model, name)
     assert (model.d, model.layers, model.vocabulary) == (24, small.LAYERS, small.VOCABULARY)
-    assert model.positions == (38 if model.family in ("roberta", "xlm-roberta", "camembert") else 40)
+    assert model.positions == (38 if model.family in ("roberta", "xlm-roberta", "camembert", "mpnet") else 40)
     assert repr(model).startswith(f"Model(name='{model.family}', family='{model.family}', ")
+
+
+def test_relative_positions_are_right_beyond_their_farthest_distance() -> None:
+    network = small.make("mpnet", max_position_embeddings=300)
+    model = ws.load(network)
+    X = _rows(model, 1, 280)
+    expected = small.own_attention(network, 0, X, causal=False)
+    torch.testing.assert_close(model.attention(0)(X), expected, rtol=1e-9, atol=1e-9)
+    assert float((ws.Attention(**_without(model, "relative"))(X) - expected).abs().max()) > 0.1
+
+
+def _without(model: ws.Model, name: str) -> dict[str, Any]:
+    """The arguments of the first layer of a model without one of them."""
+    return {**family_of(model.network.config).attention(model.network.base_model, 0), name: None}
 
 
 @pytest.mark.parametrize(("n", "agrees"), [(4, True), (5, False)])

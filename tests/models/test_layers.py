@@ -16,7 +16,7 @@ from wordsway.models.ball import ball_profile
 from wordsway.models.layers import _Stack, attracting_direction, one_head
 from wordsway.models.words import Text, Word
 
-KINDS = ("bert", "roberta", "distilbert", "gpt2", "llama", "qwen2")
+KINDS = ("bert", "roberta", "distilbert", "mpnet", "gpt2", "llama", "qwen2")
 
 
 def _text(n: int = 9) -> Text:

@@ -73,6 +73,18 @@ def write_distilbert(folder: Path, seed: int = 0) -> Any:
     return model.distilbert
 
 
+def write_mpnet(folder: Path, seed: int = 0) -> Any:
+    """Save a small MPNet, whose table of positions starts with two that no word has, and return it."""
+    import transformers
+
+    sizes: dict[str, Any] = {"vocab_size": len(SPECIAL) + len(PIECES), "max_position_embeddings": POSITIONS + 2}
+    sizes |= SIZES
+    model = _random(transformers.MPNetModel, transformers.MPNetConfig(hidden_size=DIMENSION, **sizes), seed)
+    model.save_pretrained(folder)
+    write_tokenizer(folder, PIECES)
+    return model
+
+
 def _random(kind: Callable[[Any], Any], config: Any, seed: int) -> Any:
     """Make a model with random parameters everywhere: fresh ones have LayerNorm 1 and 0, which hides mistakes."""
     with torch.random.fork_rng():
@@ -109,8 +121,11 @@ def layer_zero(folder: Path, model: Any, texts: list[str], n: int) -> Tensor:
     """Return the contexts of texts: transformers' own embeddings of their first n tokens, rescaled; float64."""
     plain = tokenizer(folder)
     tokens = torch.tensor([plain.encode(text).ids[:n] for text in texts])
+    given = {"input_ids": tokens}
+    if model.config.model_type == "mpnet":  # it takes number 1, which is unknown here, for padding
+        given = {"inputs_embeds": model.embeddings.word_embeddings(tokens)}
     with torch.no_grad():
-        rows: Tensor = model.embeddings(input_ids=tokens)
+        rows: Tensor = model.embeddings(**given)
     return normalize(rows.double())
 
 

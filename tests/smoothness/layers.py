@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from wordsway import Attention, Rotary
+from wordsway.maps import RelativeBias
 
 D, HEADS, SIZE, VALUE = 6, 4, 4, 3
 
@@ -23,6 +24,7 @@ class Variant:
     rotary: bool = False
     biases: bool = False
     output: bool = False
+    relative: bool = False
 
     def __str__(self) -> str:
         return "-".join(name for name, given in vars(self).items() if given) or "bare"
@@ -46,6 +48,7 @@ class Variant:
             output_bias=draw(D + 1) if self.biases and self.output else None,
             key_heads=key_heads,
             rotary=Rotary([1.0, 0.3]) if self.rotary else None,
+            relative=RelativeBias(4 * draw(HEADS, 7)) if self.relative else None,
         )
 
 
@@ -71,6 +74,7 @@ class Residual:
 
 
 VARIANTS = [Variant(*choice) for choice in itertools.product((False, True), repeat=5)]
+VARIANTS += [Variant(relative=True), Variant(causal=True, biases=True, relative=True), Variant(*[True] * 6)]
 
 
 def explicit(layer: Callable[[Tensor], Tensor], X: Tensor) -> Tensor:

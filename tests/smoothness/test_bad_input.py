@@ -97,7 +97,7 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
             ({"layer": Residual(LAYER.attention)}, "must be an Attention or RandomAttention, got Residual"),
             ({"layer": RandomAttention(4, score="relu")}, "needs softmax scores, got relu"),
             ({"layer": NAMED_SOFTMAX}, "needs softmax scores"),
-            ({"layer": ROTARY}, "must have no rotary positions, got some"),
+            ({"layer": ROTARY}, "must have no positions, got some"),
         )
     ),
     (

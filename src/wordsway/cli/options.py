@@ -40,7 +40,7 @@ Model = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="minilm, minilm-sentiment, smollm2, gpt2-random, a folder, a GGUF file or a name on the hub",
+        help="minilm, minilm-sentiment, mpnet, smollm2, gpt2-random, a folder, a GGUF file or a name on the hub",
     ),
 ]
 Device = Annotated[

@@ -16,6 +16,7 @@ from wordsway import memory
 from wordsway.checks import as_array, check_readable, check_size
 from wordsway.errors import InputError
 from wordsway.maps.one_word import OneWordResponse
+from wordsway.maps.relative import RelativeBias
 from wordsway.maps.response import PlainResponse, Response, StackedResponse
 from wordsway.maps.rotary import Rotary
 from wordsway.maps.rows import RowsResponse
@@ -52,11 +53,13 @@ class Attention:
         Default: `heads`.
     rotary : Rotary or None
         Rotary positions of queries and keys.
+    relative : RelativeBias or None
+        Relative positions: added to scores.
 
     Notes
     -----
     A call costs O(n^2 d + n d^2) and O(heads n^2) memory; one evaluation of the response along a word, with its
-    gradient, O(n d + d^2). Biases, shared keys and rotary positions occur in layers of trained models: their response
+    gradient, O(n d + d^2). Biases, shared keys and positions occur in layers of trained models: their response
     along a word is evaluated by autograd, as for any callable.
     """
 
@@ -78,6 +81,7 @@ class Attention:
         output_bias: Any = None,
         key_heads: int | None = None,
         rotary: Rotary | None = None,
+        relative: RelativeBias | None = None,
     ) -> None:
         self.score = score_named(score)
         self.causal = bool(causal)
@@ -93,7 +97,12 @@ class Attention:
         self.output_bias = _bias("output_bias", output_bias, self.output)
         if not isinstance(rotary, Rotary | None):
             raise InputError(f"rotary must be a Rotary or None, got {type(rotary).__name__}")
+        if not isinstance(relative, RelativeBias | None):
+            raise InputError(f"relative must be a RelativeBias or None, got {type(relative).__name__}")
         self.rotary = rotary
+        self.relative = relative
+        if relative is not None:
+            relative.check(self.heads)
         self._check_shapes()
 
     def _check_shapes(self) -> None:
@@ -131,9 +140,10 @@ class Attention:
 
     @property
     def plain(self) -> bool:
-        """Whether there are neither biases nor shared keys nor rotary positions."""
+        """Whether there are neither biases nor shared keys nor positions."""
         biases = (self.query_bias, self.key_bias, self.value_bias, self.output_bias)
-        return all(b is None for b in biases) and self.rotary is None and self.key_heads == self.heads
+        positions = (self.rotary, self.relative)
+        return all(part is None for part in (*biases, *positions)) and self.key_heads == self.heads
 
     def __call__(self, X: Tensor) -> Tensor:
         """Features of contexts, (..., n, d) -> (..., n, p)."""
@@ -145,13 +155,20 @@ class Attention:
     def mix(self, X: Tensor) -> Tensor:
         """Weighted means of the values of each head, before they are joined: (..., n, d) -> (..., H, n, v)."""
         queries, keys, values = self.project(X)  # ... H n q, ... H n q, ... H n v
-        return self.score.weights(self.scores(queries, keys), self.visible(X)) @ values
+        return self._weights(X, queries, keys) @ values
 
     def pattern(self, X: Tensor) -> Tensor:
         """Attention weights of each word (row) on each other (column), by head: (..., n, d) -> (..., H, n, n)."""
         self.check(X)
         queries, keys, _ = self.project(X)
-        return self.score.weights(self.scores(queries, keys), self.visible(X))
+        return self._weights(X, queries, keys)
+
+    def _weights(self, X: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
+        scores = self.scores(queries, keys)
+        if self.relative is not None:
+            places = torch.arange(X.shape[-2], device=X.device)
+            scores = scores + self.relative.matrix(places, places).to(scores)
+        return self.score.weights(scores, self.visible(X))
 
     def without_output(self) -> Attention:
         """The same plain attention with its heads left side by side."""
@@ -260,7 +277,7 @@ class Attention:
         return rows.movedim(-3, -2).flatten(-2)
 
     def scores(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Q K^T / sqrt(q) of each head."""
+        """Q K^T / sqrt(q) of each head, without relative positions."""
         return queries @ keys.mT / math.sqrt(queries.shape[-1])
 
     def visible(self, X: Tensor) -> Tensor | None:

@@ -1,9 +1,9 @@
 """Reviews and vocabularies as the first attention layer of an encoder reads them, without importing transformers.
 
-Layer 0 of BERT and DistilBERT is LayerNorm(word + position + segment), so the configuration, the tokenizer and a few
-tables of the weights are all that is needed. `load` returns the same rows in float32, but importing transformers and
-building the network would take ``wordsway measure raf --n 10 --d 384 --data imdb`` from 3.0 to 6.1 seconds of CPU time
-(from 7 to 14 seconds on a busy core), and the whole of a large encoder into memory.
+Layer 0 of BERT, DistilBERT and MPNet is LayerNorm(word + position + segment), so the configuration, the tokenizer and a
+few tables of the weights are all that is needed. `load` returns the same rows in float32, but importing transformers
+and building the network would take ``wordsway measure raf --n 10 --d 384 --data imdb`` from 3.0 to 6.1 seconds of CPU
+time (from 7 to 14 seconds on a busy core), and the whole of a large encoder into memory.
 """
 
 from __future__ import annotations
@@ -28,8 +28,13 @@ from wordsway.models import files, tokenizer
 from wordsway.models.files import ModelFile
 from wordsway.models.tokenizer import Tokenizer
 
-_DIMENSION = {"bert": "hidden_size", "distilbert": "dim"}  # known model types, and the key of their dimension
-_EPS = 1e-12  # of LayerNorm: BERT's default, and the only value of DistilBERT
+_DIMENSION = {
+    "bert": "hidden_size",
+    "distilbert": "dim",
+    "mpnet": "hidden_size",
+}  # known model types, and the key of their dimension
+_EPS = 1e-12  # of LayerNorm: the default of BERT and MPNet, and the only value of DistilBERT
+_BEFORE = {"mpnet": 2}  # rows of the table of positions before that of the first token
 _WORD = "embeddings.word_embeddings.weight"
 _SAMPLE = "a film"
 
@@ -42,7 +47,7 @@ def review_contexts(
     Row j of a context is the first d entries of LayerNorm(word[t_j] + position[j] + segment[0]), rescaled to norm
     sqrt(d) (Assumption 3.1), where t_0, ..., t_{n-1} are the first n tokens of a review. Row 0 is the opening [CLS],
     which is the same in every context; row 1 is the first word. The closing [SEP] is never part of a context. A
-    DistilBERT has no segments.
+    DistilBERT and an MPNet have no segments.
 
     Parameters
     ----------
@@ -57,10 +62,10 @@ def review_contexts(
     dtype : torch.float64 or torch.float32
         Both are computed in float64; float32 is rounded at the end.
     model : str, optional
-        The encoder, a BERT or DistilBERT. Default: ``"minilm"``, the offline one. Or the path of a folder with
-        config.json, tokenizer.json and model.safetensors, as transformers saves them, or a name on the hub, such as
-        ``"bert-base-uncased"``, from which these three files are downloaded once. The seed puts the reviews in the same
-        order for every encoder, but which of them have n tokens depends on its tokenizer.
+        The encoder, a BERT, DistilBERT or MPNet. Default: ``"minilm"``, the offline one. Or ``"mpnet"``, the path
+        of a folder with config.json, tokenizer.json and model.safetensors, as transformers saves them, or a name on
+        the hub, such as ``"bert-base-uncased"``, from which these three files are downloaded once. The seed puts the
+        reviews in the same order for every encoder, but which of them have n tokens depends on its tokenizer.
 
     Returns
     -------
@@ -160,11 +165,13 @@ def _name(model: str | None) -> str:
 
 @dataclass(frozen=True)
 class _Config:
-    """The sizes of layer 0: rows of its three tables (no segments: 0), their columns, and the eps of LayerNorm."""
+    """The sizes of layer 0: rows of its three tables (those `before` the first position
+    apart; no segments: 0), their columns, and the eps of LayerNorm."""
 
     kind: str
     vocabulary: int
     positions: int
+    before: int
     segments: int
     dimension: int
     eps: float
@@ -178,7 +185,7 @@ def _load_config(model: str | None) -> _Config:
         return _parse_config(raw if isinstance(raw, dict) else {})
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{file.path} must be the configuration of a {' or '.join(_DIMENSION)} encoder that adds positions to "
+            f"{file.path} must be the configuration of a {', '.join(_DIMENSION)} encoder that adds positions to "
             f"words, got {error}: {file.remedy}, or choose another model"
         ) from error
 
@@ -198,10 +205,13 @@ def _parse_config(raw: dict[str, Any]) -> _Config:
     dimension, vocabulary, positions, segments = (raw[key] for key in keys)
     if raw.get("embedding_size", dimension) != dimension:
         raise ValueError(f"embedding_size {raw['embedding_size']} in place of {dimension}")
-    eps = raw["layer_norm_eps"] if has_segments else _EPS
+    before = _BEFORE.get(kind, 0)
+    if positions <= before:
+        raise ValueError(f"max_position_embeddings {positions}")
+    eps = _EPS if kind == "distilbert" else raw["layer_norm_eps"]
     if type(eps) not in (int, float) or not 0 <= eps < math.inf:
         raise ValueError(f"layer_norm_eps {eps!r}")
-    return _Config(kind, vocabulary, positions, segments if has_segments else 0, dimension, float(eps))
+    return _Config(kind, vocabulary, positions - before, before, segments if has_segments else 0, dimension, float(eps))
 
 
 def _load_tokenizer(model: str | None, config: _Config) -> Tokenizer:
@@ -292,7 +302,7 @@ def _tables(weights: Any, config: _Config) -> Embeddings:
     segment = "embeddings.token_type_embeddings.weight"
     return Embeddings(
         word=table((config.vocabulary, d), _WORD),
-        position=table((config.positions, d), "embeddings.position_embeddings.weight"),
+        position=table((config.before + config.positions, d), "embeddings.position_embeddings.weight")[config.before :],
         segment=table((config.segments, d), segment) if config.segments else torch.zeros(1, d),
         weight=table((d,), "embeddings.LayerNorm.weight", "embeddings.LayerNorm.gamma"),
         bias=table((d,), "embeddings.LayerNorm.bias", "embeddings.LayerNorm.beta"),

@@ -17,13 +17,14 @@ from torch import Tensor, nn
 
 from wordsway import seeds
 from wordsway.errors import InputError, one_line
-from wordsway.maps import Rotary
+from wordsway.maps import RelativeBias, Rotary
 
 if TYPE_CHECKING:
     from wordsway.models.model import Model
 
 HALF = "EncoderModel"  # suffix of classes that are the encoder of an encoder-decoder, such as T5EncoderModel
 _NO_LIMIT = 2**20
+_FARTHEST = 128  # words apart: MPNet treats all larger distances alike
 _ROUNDING = 1e-4  # relative difference between two passes of a float32 network that rounding explains
 _HOOKS = "_output_capturing_hooks_installed"  # where transformers notes its hooks, which a copy does not have
 
@@ -82,7 +83,15 @@ class Family:
             arguments |= {name: scale * arguments[name] for name in ("query", "query_bias")}
         if hasattr(body, "rotary_emb"):
             arguments["rotary"] = Rotary(body.rotary_emb.inv_freq, scale=body.rotary_emb.attention_scaling)
+        if hasattr(getattr(body, "encoder", None), "relative_attention_bias"):
+            arguments["relative"] = _relative(body.encoder)
         return arguments
+
+
+def _relative(encoder: Any) -> RelativeBias:
+    """Return the relative positions of MPNet, one table for all layers."""
+    distances = torch.arange(-_FARTHEST, _FARTHEST + 1, device=encoder.relative_attention_bias.weight.device)
+    return RelativeBias(encoder.relative_attention_bias.weight.detach()[encoder.relative_position_bucket(distances)].mT)
 
 
 def _linear(block: Any, path: str) -> tuple[Tensor, Any]:
@@ -118,6 +127,7 @@ _ATTENTION = ("self.query", "self.key", "self.value", "output.dense")
 _BERT = Family("encoder.layer", tuple(f"attention.{name}" for name in _ATTENTION), "output.LayerNorm")
 _LINEAR = tuple(f"attention.{name}_lin" for name in ("q", "k", "v", "out"))
 _DISTILBERT = Family("transformer.layer", _LINEAR, "output_layer_norm")
+_MPNET = Family("encoder.layer", tuple(f"attention.attn.{name}" for name in "qkvo"), "output.LayerNorm")
 _GPT2 = Family("h", ("attn.c_attn", "attn.c_proj"), "ln_1", last="ln_f", decoder=True)
 _SHARED = tuple(f"self_attn.{name}_proj" for name in ("q", "k", "v", "o"))
 _LLAMA = Family("layers", _SHARED, "input_layernorm", last="norm", decoder=True)
@@ -128,6 +138,7 @@ FAMILIES = {
     "xlm-roberta": _BERT,
     "camembert": _BERT,
     "distilbert": _DISTILBERT,
+    "mpnet": _MPNET,
     "gpt2": _GPT2,
     "llama": _LLAMA,
     "mistral": _LLAMA,

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wordsway.data import hub, offline
-from wordsway.data.offline import OfflineFile
+from wordsway.data.offline import DownloadedFile, OfflineFile
 from wordsway.errors import InputError
 
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"  # of weights in several files
-OFFLINE = "minilm"
+OFFLINE, DOWNLOADED = "minilm", "mpnet"
 
 _PICKLE = "pytorch_model.bin"
 
@@ -26,7 +26,7 @@ class ModelFile:
     path: Path
     stamp: tuple[int, int, int]  # time of the last change, size and inode: a new file at the same path differs
     remedy: str  # what to do if it is damaged
-    published: OfflineFile | None = None  # the published file that it must be, for offline models
+    published: OfflineFile | DownloadedFile | None = None  # the published file that it must be, for offline models
 
 
 def is_offline(model: str | None) -> bool:
@@ -40,12 +40,14 @@ def locate(model: str | None, name: str) -> ModelFile:
     Parameters
     ----------
     model : str, optional
-        Default: ``"minilm"``. Or the path of a folder, or a name on the hub. What exists as a path is a folder, and so
-        is what starts like one, such as ``./bert``.
+        Default: ``"minilm"``. Or ``"mpnet"``, which is downloaded on request, the path of a folder, or a name on the
+        hub. What exists as a path is a folder, and so is what starts like one, such as ``./bert``.
     name : {CONFIG, TOKENIZER, WEIGHTS}
     """
     if is_offline(model):
         return offline_file({CONFIG: offline.CONFIG, TOKENIZER: offline.TOKENIZER, WEIGHTS: offline.WEIGHTS}[name])
+    if model == DOWNLOADED:
+        return offline_file(next(file for file in offline.MPNET if file.inside == name))
     if not isinstance(model, str):
         raise InputError(f"model must be None or a string, got {model!r}: give a folder or a name on the hub")
     if _is_path(model):
@@ -56,8 +58,8 @@ def locate(model: str | None, name: str) -> ModelFile:
     return record(path, f"remove the folder {path.parents[2]} to have it fetched again")
 
 
-def offline_file(file: OfflineFile) -> ModelFile:
-    """Return a file of an offline package."""
+def offline_file(file: OfflineFile | DownloadedFile) -> ModelFile:
+    """Return a file of an offline package, or one that was downloaded on request."""
     return record(offline.locate(file), f"run `{file.remedy}`", file)
 
 
@@ -86,7 +88,7 @@ def locate_all(model: str) -> ModelFile:
     return config
 
 
-def record(path: Path, remedy: str, published: OfflineFile | None = None) -> ModelFile:
+def record(path: Path, remedy: str, published: OfflineFile | DownloadedFile | None = None) -> ModelFile:
     """Return the record of a file in its present state."""
     status = path.stat()
     return ModelFile(path, (status.st_mtime_ns, status.st_size, status.st_ino), remedy, published)

@@ -30,12 +30,14 @@ def known_models() -> list[KnownModel]:
     """Return the offline models, and last an entry for all others. Nothing is loaded: files are only looked for."""
     encoder = "all-MiniLM-L6-v2, an encoder of sentences: 6 layers, d = 384"
     classifier = "minilm with a linear head for sentiment, fitted to reviews at first use"
+    large = "all-mpnet-base-v2, an encoder of sentences: 12 layers, d = 768"
     decoder = "SmolLM2-135M-Instruct, a decoder for chats: 30 layers, d = 576"
     random = "a GPT-2 with random weights: 12 layers, d = 768"
     other = "any other: a name on the hub, a folder that transformers saved, or a GGUF file"
     return [
         _entry("minilm", encoder, ["bert"], offline.WEIGHTS),
         _entry("minilm-sentiment", classifier, ["bert"], offline.WEIGHTS),
+        _entry("mpnet", large, ["mpnet"], offline.MPNET[-1]),
         _entry("smollm2", decoder, ["llama"], offline.DECODER, "gguf", "accelerate"),
         _entry("gpt2-random", random, ["gpt2"], offline.TOKENIZER),
         _entry(None, other, FAMILIES, None, "huggingface_hub"),
@@ -43,7 +45,11 @@ def known_models() -> list[KnownModel]:
 
 
 def _entry(
-    name: str | None, about: str, kinds: Iterable[str], file: offline.OfflineFile | None, *packages: str
+    name: str | None,
+    about: str,
+    kinds: Iterable[str],
+    file: offline.OfflineFile | offline.DownloadedFile | None,
+    *packages: str,
 ) -> KnownModel:
     complete = all(importlib.util.find_spec(package) for package in ("transformers", *packages))
     command = None if complete else install("models")

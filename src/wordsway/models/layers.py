@@ -345,7 +345,8 @@ def one_head(layer: Attention, head: int) -> Attention:
         for key, rows in ((name, layer.weight(name)), (f"{name}_bias", layer.bias(name))):
             size = 0 if rows is None else len(rows) // count
             parts[key] = None if rows is None else rows[own * size : (own + 1) * size].double()
-    return Attention(**parts, causal=layer.causal, score=layer.score.name, rotary=layer.rotary)
+    relative = None if layer.relative is None else layer.relative.head(head)
+    return Attention(**parts, causal=layer.causal, score=layer.score.name, rotary=layer.rotary, relative=relative)
 
 
 class _Stack:

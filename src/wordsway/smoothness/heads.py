@@ -218,7 +218,7 @@ def head_size(layer: Attention, head: int, n: int, words: Ellipsoid) -> HeadSize
 
     Queries are Q x + b and keys K x + c. Without positions c does not matter, since it moves all scores of a row alike.
     With rotary positions the scores depend on the distance of two words: sizes are the largest over n places, or over
-    all rotations for n > 1024.
+    all rotations for n > 1024. Relative positions add to differences of scores, and to no derivative.
     """
     queries, keys = factors(layer, head)
     group = head // (layer.heads // layer.key_heads)
@@ -227,10 +227,11 @@ def head_size(layer: Attention, head: int, n: int, words: Ellipsoid) -> HeadSize
     if layer.rotary is None:
         moving_key = moving_key._replace(offset=None)
     free_query, free_key = _Side(queries, None, 1.0), _Side(keys, None, 1.0)
+    added = 0.0 if layer.relative is None else float(layer.relative.half_range()[head])
     return HeadSize(
         own=_largest_product(layer, free_query, moving_key, n),
         others=_largest_product(layer, moving_query, free_key, n),
-        scores=_largest_product(layer, moving_query, moving_key, n),
+        scores=_largest_product(layer, moving_query, moving_key, n) + added,
     )
 
 

@@ -59,7 +59,7 @@ class AttentionJacobian:
     Parameters
     ----------
     layer : Attention
-        With softmax scores; heads, mask, biases, shared keys, rotary positions and output as they are.
+        With softmax scores; heads, mask, biases, shared keys, positions and output as they are.
     X : Tensor (B, n, d)
     store : bool or None
         Whether the n x n weights are kept, or computed again in tiles for every product, so that memory stays O(n d).
@@ -163,8 +163,11 @@ class AttentionJacobian:
 
     def _softmax(self, heads: slice, rows: slice, seen: slice) -> Tensor:
         scores = self._queries[heads, rows] @ self._keys[heads, seen].mT
+        places = torch.arange(self._n, device=scores.device)
+        if self.layer.relative is not None:
+            added = self.layer.relative.matrix(places[rows], places[seen]).to(scores)
+            scores += added[torch.arange(heads.start, heads.stop, device=scores.device) % self.layer.heads]
         if self.layer.causal:
-            places = torch.arange(self._n, device=scores.device)
             scores.masked_fill_(places[seen] > places[rows, None], -torch.inf)
         return torch.softmax(scores, -1)
 

@@ -59,7 +59,7 @@ def mean_field(layer: Callable[[Tensor], Tensor], mu: DiscreteMeasure) -> Discre
     Parameters
     ----------
     layer : Attention or RandomAttention
-        With softmax scores and without rotary positions; heads, values, biases and output as they are. Whether it is
+        With softmax scores and without positions; heads, values, biases and output as they are. Whether it is
         causal does not matter: the mask is that of the measure, and a causal layer needs one.
     mu : DiscreteMeasure
         m points of the layer's d.
@@ -101,8 +101,8 @@ def softmax_attention(layer: Any) -> Attention:
         raise InputError(f"a mean-field layer must be an Attention or RandomAttention, got {type(layer).__name__}")
     if not attention.score.softmax:
         raise InputError(f"mean-field attention needs softmax scores, got {attention.score.name}")
-    if attention.rotary is not None:
-        raise InputError("mean-field attention must have no rotary positions, got some: a measure has no order")
+    if attention.rotary is not None or attention.relative is not None:
+        raise InputError("mean-field attention must have no positions, got some: a measure has no order")
     return attention
 
 
@@ -178,7 +178,7 @@ def mean_field_lipschitz(
     Parameters
     ----------
     layer : Attention or RandomAttention
-        One head with softmax scores, without biases or rotary positions.
+        One head with softmax scores, without biases or positions.
     R : float
     points : int
         Points of the larger measures, at least 2. With a mask more points reach more.

@@ -72,7 +72,7 @@ def neighbourhood_bound(layer: Callable[[Tensor], Tensor], X: Any, radius: float
     Parameters
     ----------
     layer : Attention or RandomAttention
-        With softmax scores; heads, mask, biases, shared keys, rotary positions and output as they are.
+        With softmax scores; heads, mask, biases, shared keys, positions and output as they are.
     X : array (n, d)
     radius : float
         How far each word may be from its place in X; 0 is the context itself.
@@ -163,6 +163,9 @@ class _Head:
             pulls = turn * sizes[1] * torch.linalg.vector_norm(queries, dim=-1)[:, None]
             pushes = turn * sizes[0] * torch.linalg.vector_norm(self.keys, dim=-1)
         scores = self.scale * self.queries @ self.keys.mT
+        if layer.relative is not None:
+            places = torch.arange(len(queries))
+            scores = scores + layer.relative.head(head).matrix(places, places)[0].to(scores)
         seen = torch.ones_like(scores, dtype=torch.bool)
         if layer.causal:
             seen = seen.tril()
