@@ -175,9 +175,14 @@ def dtype_error(name: str, dtype: str, rule: str = _RULE) -> InputError:
     return InputError(f"{name} must be {rule}, got {dtype}: {remedy}")
 
 
+def all_finite(values: Tensor) -> bool:
+    """Whether no entry is nan or inf, in one pass that allocates nothing: both ends are finite only if all are."""
+    return not values.numel() or all(math.isfinite(end) for end in torch.aminmax(values.detach()))
+
+
 def check_finite(values: Tensor, name: str) -> None:
-    """Raise on nan and inf, in one pass that allocates nothing: both ends are finite only if all entries are."""
-    if values.numel() and not all(math.isfinite(end) for end in torch.aminmax(values.detach())):
+    """Raise on nan and inf."""
+    if not all_finite(values):
         raise InputError(f"{name} must be finite, got nan or inf: drop or replace those entries")
 
 
@@ -265,10 +270,9 @@ def check_rows(values: Tensor, prefix: tuple[int, ...] = ()) -> None:
     if 0 in values.shape:
         raise InputError(f"{CONTEXT_RULE} with n, d >= 1, got shape {tuple(values.shape)}: give at least one word")
     with suited(values.numel()):
-        finite = torch.isfinite(values)
-        complete = bool(finite.all())
+        complete = all_finite(values)
     if not complete:
-        *row, column = (~finite).nonzero()[0].tolist()
+        *row, column = (~torch.isfinite(values)).nonzero()[0].tolist()
         entry, where = values[(*row, column)].item(), row_name([*prefix, *row])
         raise InputError(f"{where} has {entry} in column {column}: every entry must be finite, drop or replace it")
 

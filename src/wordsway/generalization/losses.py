@@ -11,7 +11,7 @@ since the fine-tuned model predicts f + a_f (y - f_0) and the re-trained one f +
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from wordsway.checks import check_choice
 from wordsway.errors import InputError
-from wordsway.maps.response import Functional, Response, ValueAndGradient
+from wordsway.maps.response import Functionals, Response
 
 Array = npt.NDArray[np.floating[Any]]
 TRAININGS = ("fine-tuned", "re-trained")
@@ -73,20 +73,25 @@ class Problem:
         return ((0.0, 0.0, 1.0) if retrained else (0.0, 1.0, 0.0)), 1.0
 
 
-def functionals(response: Response, vectors: Sequence[Tensor]) -> Functional:
-    """Return the function of Delta (..., d) to inner products (m, ...) with m vectors and gradients (m, ..., d)."""
+def functionals(response: Response, vectors: Sequence[Tensor]) -> Functionals:
+    """Return the inner products with m vectors as a function of Delta (..., d), see `Functionals`."""
     hints = response.hints
     if hints.inners is not None:
         return hints.inners(vectors)
     single = [response.inner(vector) for vector in vectors]
 
-    def functional(delta: Tensor) -> ValueAndGradient:
+    def several(delta: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         moved = hints.cast(delta)  # a map of float32 does not take float64
         pairs = [inner(moved) for inner in single]
         gradients = [torch.zeros_like(moved) if grad is None else grad for _, grad in pairs]
-        return torch.stack([value for value, _ in pairs]), torch.stack(gradients)
 
-    return functional
+        def pull(weights: Tensor) -> Tensor:
+            parts = hints.cast(weights)
+            return sum((part[..., None] * grad for part, grad in zip(parts, gradients, strict=True)), moved * 0)
+
+        return torch.stack([value for value, _ in pairs]), pull
+
+    return several
 
 
 class Losses:
@@ -95,7 +100,7 @@ class Losses:
     Cost: three functionals of the response per Delta, whatever the number of problems.
     """
 
-    def __init__(self, several: Functional, problems: Sequence[Problem], label: float, before: float) -> None:
+    def __init__(self, several: Functionals, problems: Sequence[Problem], label: float, before: float) -> None:
         self.several, self.before = several, before
         pairs = [problem.coefficients(label, before) for problem in problems]
         self.mix = np.array([c for c, _ in pairs])  # G 3
@@ -104,14 +109,23 @@ class Losses:
 
     def __call__(self, delta: Array) -> tuple[Array, Array]:
         """(B, G, d) -> losses (B, G) and gradients (B, G, d)."""
-        flat = torch.from_numpy(np.ascontiguousarray(delta.reshape(-1, delta.shape[-1])))
-        values, gradients = self.several(flat)
-        if gradients is None:
-            raise TypeError("a functional must return its gradient")
-        inners = values.numpy().reshape(3, *delta.shape[:2])  # 3 B G
-        pulls = gradients.numpy().reshape(3, *delta.shape)  # 3 B G d
-        miss = np.einsum("gc,cbg->bg", self.mix, inners) + self.shift
-        gap = inners[0] - self.before
-        loss = miss**2 + self.penalty * gap**2
-        grad = np.einsum("bg,gc,cbgd->bgd", 2 * miss, self.mix, pulls) + (2 * self.penalty * gap)[..., None] * pulls[0]
-        return loss, grad
+        inners, pull = self._inners(delta)
+        loss, miss, gap = self._losses(inners)
+        weights = 2 * np.moveaxis(miss[..., None] * self.mix, -1, 0)  # 3 B G
+        weights[0] += 2 * self.penalty * gap
+        grad = pull(torch.from_numpy(weights.reshape(3, -1))).to(torch.float64)
+        return loss, grad.numpy().reshape(*loss.shape, -1)
+
+    def at(self, delta: Array) -> Array:
+        """Losses (B, G) of all problems at the same points (B, d)."""
+        return self._losses(self._inners(delta[:, None])[0])[0]
+
+    def _inners(self, delta: Array) -> tuple[Array, Callable[[Tensor], Tensor]]:
+        """(f, a_f, a_r) at points (B, G', d), (3, B, G'), and the gradient of their weighted sums."""
+        values, pull = self.several(torch.from_numpy(np.ascontiguousarray(delta.reshape(-1, delta.shape[-1]))))
+        return values.numpy().reshape(3, *delta.shape[:2]), pull
+
+    def _losses(self, inners: Array) -> tuple[Array, Array, Array]:
+        """Losses (B, G), the terms that are squared, and f - f_0, from (3, B, G) or (3, B, 1)."""
+        miss, gap = self.shift + sum(self.mix[:, c] * inners[c] for c in range(3)), inners[0] - self.before
+        return miss**2 + self.penalty * gap**2, miss, gap

@@ -30,16 +30,17 @@ from wordsway.generalization.interpolator import Interpolator, check_labels, fea
 from wordsway.generalization.losses import TRAININGS, Array, Losses, Problem, functionals
 from wordsway.generalization.records import Generalization, PredictionGap
 from wordsway.maps import FeatureMap, Response, respond
-from wordsway.maps.response import Functional
+from wordsway.maps.response import Functionals
 from wordsway.memory import ResourceUsage
 from wordsway.seeds import generator, normal
 from wordsway.sensitivity.records import status
 from wordsway.sensitivity.search import SearchBudget, SearchResult, maximise
 from wordsway.threads import suited
 
-_SMOOTH = SearchBudget(power=0, screen=8, keep=3, polish=60, tolerance=1e-6)
+_SMOOTH = SearchBudget(power=0, select=24, screen=8, keep=3, polish=60, tolerance=1e-6)
 _NONSMOOTH = SearchBudget(power=0, screen=12, keep=3, polish=20, anneal=60, tolerance=1e-6)
 _MORE_STARTS = 30  # of maps with kinks, whose losses have many local minima
+_BEST_STARTS = 24  # of those tried, for each problem
 _GAP = SearchBudget(power=3, screen=8, polish=24)  # little: the prediction is nearly linear in Delta
 _FLOOR = 1e-2  # added to losses, so that "relative to its value" means something near 0
 
@@ -131,16 +132,15 @@ def prediction_gap(
         before = float(simulation.own @ theta)
 
         def objective(point: Array, gradient: bool) -> tuple[Array, Array | None]:
-            values, gradients = functional(torch.from_numpy(np.ascontiguousarray(point[:, 0, 0])))
-            assert gradients is not None
-            gap = values[0].numpy() - before
-            return np.abs(gap)[:, None], (np.sign(gap)[:, None] * gradients[0].numpy())[:, None, None]
+            values, pull = functional(torch.from_numpy(np.ascontiguousarray(point[:, 0, 0])))
+            gap = values[0] - before
+            return gap.abs().numpy()[:, None], pull(gap.sign()[None]).numpy()[:, None, None]
 
         # The prediction is nearly linear in Delta: start along both signs of its gradient at 0, and at random.
-        _, gradients = functional(torch.zeros(1, simulation.d, dtype=torch.float64))
-        assert gradients is not None
-        drawn = normal(generator(seed, "gap starts"), (1, simulation.d), gradients.dtype)
-        starts = torch.cat([gradients[0], -gradients[0], drawn])[:, None, None].numpy()
+        values, pull = functional(torch.zeros(1, simulation.d, dtype=torch.float64))
+        gradient = pull(torch.ones_like(values))  # 1 d
+        drawn = normal(generator(seed, "gap starts"), (1, simulation.d), gradient.dtype)
+        starts = torch.cat([gradient, -gradient, drawn])[:, None, None].numpy()
         with simulation.threads(len(starts)):
             best = maximise(objective, starts, simulation.radius, _GAP)
         bound = simulation.response.ceiling(simulation.radius, "quick")
@@ -211,12 +211,12 @@ class Simulation:
         response = respond(phi, context, position)
         self.response: Response = response if response.hints.prepare is None else response.hints.prepare()
 
-    def functionals(self, vectors: Sequence[Tensor]) -> Functional:
+    def functionals(self, vectors: Sequence[Tensor]) -> Functionals:
         """Return the inner products of phi(X^i(Delta)) with vectors (p,), as a function of Delta."""
         return functionals(self.response, [vector.reshape(self._shape) for vector in vectors])
 
     @cached_property
-    def several(self) -> Functional:
+    def several(self) -> Functionals:
         """The three functionals that all losses depend on."""
         return self.functionals([self.interpolator.theta, self.own / self.norm**2, self.direction])
 
@@ -243,18 +243,26 @@ class Simulation:
             return maximise(objective, starts, self.radius, budget, inside=True)
 
     def _starts(self, losses: Losses, seed: int) -> Array:
-        """Return points (B, G, 1, d): down each loss from 0, and random ones; few where each evaluation is costly."""
-        expensive = self.response.hints.expensive
-        problems = len(losses.penalty)
-        count = 6 + (_MORE_STARTS if self.response.hints.nonsmooth else 0)
-        drawn = normal(generator(seed, "generalization starts"), (count, self.d))
-        random = (drawn / drawn.norm(dim=-1, keepdim=True)).numpy()
-        _, grad = losses(np.zeros((1, problems, self.d)))
-        down = -grad / np.maximum(np.linalg.norm(grad, axis=-1, keepdims=True), np.finfo(float).tiny)  # 1 G d
-        spread = random[:1] if expensive else np.concatenate([random[:5], 0.3 * random[5:6], random[6:]])
-        points = [down] if expensive else [down, -down, 0.3 * down]
-        points.append(np.repeat(spread[:, None], problems, axis=1))
-        return np.asarray(self.radius * np.concatenate(points)[:, :, None])
+        """Return points (B, G, 1, d): down each loss from 0, and random ones; few where an evaluation is expensive.
+
+        Where a map suggests directions, such as those that capture many rows, losses end lower than from random ones:
+        all are tried, and the best for each problem go on. Maps with kinks keep their many random starts.
+        """
+        hints = self.response.hints
+        _, grad = losses(np.zeros((1, len(losses.penalty), self.d)))
+        down = -self.radius * _unit(grad)  # 1 G d
+        count = 6 + (_MORE_STARTS if hints.nonsmooth else 0)
+        random = _unit(normal(generator(seed, "generalization starts"), (count, self.d)).numpy())
+        if hints.expensive:
+            points = [down, np.repeat(self.radius * random[:1, None], len(losses.penalty), axis=1)]
+        else:
+            random[5] *= 0.3
+            if hints.starts is not None and not hints.nonsmooth:
+                random = np.concatenate([random, _unit(hints.starts(generator(seed, "suggested")).double().numpy())])
+            many = self.radius * random
+            best = np.argsort(losses.at(many), axis=0)[: None if hints.nonsmooth else _BEST_STARTS]  # B G
+            points = [down, -down, 0.3 * down, many[best]]
+        return np.asarray(np.concatenate(points)[:, :, None])
 
     def record(self, problem: Problem, best: SearchResult, place: int, cost: ResourceUsage) -> Generalization:
         """Return everything that is known of the Delta that a search found for one problem."""
@@ -292,6 +300,10 @@ class Simulation:
         )
 
 
+def _unit(vectors: Array) -> Array:
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(float).tiny))
+
+
 def _check_samples(contexts: Any, X: Any) -> tuple[Tensor, Tensor]:
     """Return the new sample and the training samples, of one shape and dtype, the new one not among them."""
     context, samples = as_context(X), as_contexts(contexts)
@@ -299,7 +311,8 @@ def _check_samples(contexts: Any, X: Any) -> tuple[Tensor, Tensor]:
         new, others = (" x ".join(map(str, shape)) for shape in (context.shape, samples.shape[1:]))
         raise InputError(f"all contexts must have the same n x d, got {new} for the new sample and {others} for others")
     samples = samples.detach().to(context)
-    if bool((samples == context).flatten(1).all(1).any()):
+    alike = samples[(samples[:, -1] == context[-1]).all(1)]  # few: the whole of these is compared
+    if bool((alike == context).flatten(1).all(1).any()):
         raise InputError("the new sample must not be a training sample, got one that is: leave it out of the contexts")
     return context, samples
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from wordsway import memory
 from wordsway.activations import Activation
+from wordsway.checks import all_finite
 from wordsway.errors import NumericalError
 from wordsway.gaussian import DenseGaussian, GaussianMatrix
 from wordsway.maps.deep_ceiling import GaussianLayer, Perturbations, gaussian_radii
 from wordsway.maps.response import (
     Ceiling,
     Functional,
+    Functionals,
     SearchHints,
     ValueAndGradient,
     check_ball,
@@ -102,7 +104,7 @@ class LayeredResponse:
             change = self.phi(reached[-1]) - self.phi(start)
             if layer < len(self.deeper):
                 shift = self.deeper[layer] @ change
-        if not bool(torch.isfinite(change).all()):
+        if not all_finite(change):
             raise NumericalError("the features of a perturbed context are not finite: use a smaller radius")
         return reached, change
 
@@ -140,23 +142,25 @@ class LayeredResponse:
         several = self.inners([u])
 
         def functional(delta: Tensor) -> ValueAndGradient:
-            values, gradients = several(delta)
-            return values[0], None if gradients is None else gradients[0]
+            values, pull = several(delta)
+            return values[0], pull(torch.ones_like(values))
 
         return functional
 
-    def inners(self, us: Sequence[Tensor]) -> Functional:
-        """Several functionals at once, values (m, ...) and gradients (m, ..., *shape): they share the features."""
-        weights = [u.to(self.base).reshape(-1, 1) for u in us]  # each k 1
-        bases = [(weight * self.base).sum() for weight in weights]
+    def inners(self, us: Sequence[Tensor]) -> Functionals:
+        """Several functionals at once: they share the features, and their gradients one backward pass."""
+        vectors = torch.stack([u.to(self.base).reshape(-1) for u in us])  # m k
+        bases = vectors @ self.base  # m 1
 
-        def functional(delta: Tensor) -> ValueAndGradient:
+        def functionals(delta: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
             reached, change = self._forward(delta)
-            values = [base + (weight * change).sum(0) for weight, base in zip(weights, bases, strict=True)]
-            gradients = [self._backward(reached, weight.expand_as(change), delta) for weight in weights]
-            return torch.stack(values).reshape(-1, *self._lead(delta)), torch.stack(gradients)
 
-        return functional
+            def pull(weights: Tensor) -> Tensor:
+                return self._backward(reached, vectors.mT @ weights.to(self.base).reshape(len(vectors), -1), delta)
+
+            return (bases + vectors @ change).reshape(-1, *self._lead(delta)), pull
+
+        return functionals
 
     def stored(self) -> LayeredResponse:
         """The same response with the words' columns of V_1 drawn in full and stored: k d numbers per word.

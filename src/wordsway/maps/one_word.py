@@ -30,6 +30,7 @@ from wordsway import memory
 from wordsway.maps.response import (
     Ceiling,
     Functional,
+    Functionals,
     SearchHints,
     ValueAndGradient,
     check_moves,
@@ -328,46 +329,49 @@ class OneWordResponse:
         return self._lower(size / self.norm, delta), torch.from_numpy(grad).reshape(delta.shape).to(self.context.device)
 
     def inner(self, u: Tensor) -> Functional:
-        part = self._functional(u)
+        several = self.inners([u])
 
         def functional(delta: Tensor) -> ValueAndGradient:
-            value, grad = part(self._move(self._lift(delta)))
-            return self._lower(value, delta), torch.from_numpy(grad).reshape(delta.shape).to(self.context.device)
+            values, pull = several(delta)
+            return values[0], pull(torch.ones_like(values))
 
         return functional
 
-    def inners(self, us: Sequence[Tensor]) -> Functional:
-        """Several functionals at once, values (m, ...) and gradients (m, ..., *shape): they share the batch."""
-        parts = [self._functional(u) for u in us]
-
-        def functional(delta: Tensor) -> ValueAndGradient:
-            move = self._move(self._lift(delta))
-            pairs = [part(move) for part in parts]
-            gradients = torch.from_numpy(np.stack([grad for _, grad in pairs]))
-            values = torch.stack([self._lower(value, delta) for value, _ in pairs])
-            return values, gradients.reshape(len(parts), *delta.shape).to(self.context.device)
-
-        return functional
-
-    def _functional(self, u: Tensor) -> Callable[[Move], tuple[Array, Array]]:
-        """<u, phi(X^i(Delta))> (B, W) and its gradient (B, W, d), from a batch."""
-        parts = self.attention.split(u.detach().to("cpu", self.context.dtype)).contiguous().numpy()  # H n v
-        base = (parts * self.mixed).sum()
-        own_parts = np.moveaxis(parts[:, self.words], 1, 0)  # W H v
-        level = (parts * self.mixed).sum(-1)[..., None]
-        along = np.moveaxis(parts @ np.swapaxes(self.values[:, self.words], 1, 2) - level, -1, 0) * self.alpha  # W H n
+    def inners(self, us: Sequence[Tensor]) -> Functionals:
+        """Several functionals at once: they share the batch, and their gradients one pass back."""
+        vectors = (u.detach().to("cpu", self.context.dtype) for u in us)
+        parts = np.stack([self.attention.split(vector).numpy() for vector in vectors])  # m H n v
+        count, slots = len(parts), len(self.words)
+        bases = (parts * self.mixed).sum((1, 2, 3))
+        own_parts = np.moveaxis(parts[:, :, self.words], 2, 1)  # m W H v
+        level = np.moveaxis(parts @ np.swapaxes(self.values[:, self.words], 1, 2), -1, 1)  # m W H n
+        along = (level - (parts * self.mixed).sum(-1)[:, None]) * self.alpha  # u . f
         if (got := self.captured) is not None:
-            along[got.place] = (parts[got.head, got.row] * got.f).sum(-1)
+            along[:, *got.place] = (parts[:, got.head, got.row] * got.f).sum(-1)
+        wide = np.ascontiguousarray(np.moveaxis(parts, 0, 1)).reshape(self.heads, count * self.n, -1)  # H (m n) v
 
-        def functional(move: Move) -> tuple[Array, Array]:
-            mixed = self._by_head(move.w, parts)  # B W H v; the moved row's own w is 0
-            rows = ((move.w - self.before) * along).sum((-2, -1)) + (mixed * move.value).sum((-2, -1))
-            value = base + rows + (self._own_change(move) * own_parts).sum((-2, -1))
-            by_weight = along + self._by_head(move.value, np.swapaxes(parts, 1, 2))
-            grad = self._pull_back(move, by_weight, None, mixed, np.broadcast_to(own_parts, move.value.shape).copy())
-            return value, grad
+        def functionals(delta: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+            move = self._move(self._lift(delta))
+            by_value = self._by_head(move.value, np.swapaxes(wide, 1, 2))  # u . D
+            by_value = np.moveaxis(by_value.reshape(-1, slots, self.heads, count, self.n), 3, 0)  # m B W H n
+            rows = np.einsum("bwhn,mwhn->mbw", move.w - self.before, along)
+            rows += np.einsum("bwhn,mbwhn->mbw", move.w, by_value)  # the moved row's own w is 0
+            values = bases[:, None, None] + rows + np.einsum("bwhv,mwhv->mbw", self._own_change(move), own_parts)
+            lead = delta.shape[: delta.ndim - len(self.shape)] + self.batch
+            device = self.context.device
 
-        return functional
+            def pull(weights: Tensor) -> Tensor:
+                mix = weights.detach().to("cpu", self.context.dtype).numpy().reshape(count, -1, slots)  # m B W
+                mixed = mix.transpose(1, 2, 0)[..., None, :, None] * move.w[..., None, :]  # B W H m n
+                by_mixed = self._by_head(mixed.reshape(*mixed.shape[:3], -1), wide)
+                by_weight = np.einsum("mbw,mbwhn->bwhn", mix, by_value + along[:, None])
+                by_own = np.einsum("mbw,mwhv->bwhv", mix, own_parts)
+                grad = self._pull_back(move, by_weight, None, by_mixed, by_own)
+                return torch.from_numpy(grad).reshape(delta.shape).to(device)
+
+            return torch.from_numpy(values).reshape(count, *lead).to(device), pull
+
+        return functionals
 
     def _pull_back(self, move: Move, by_weight: Array, by_f: Array | None, by_value: Array, by_own: Array) -> Array:
         """Gradient in Delta from those in the weights, the products f . D, D, and the moved row: (B, W, d)."""

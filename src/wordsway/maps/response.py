@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.checks import as_context, check_position, check_radius, like_parameters
+from wordsway.checks import all_finite, as_context, check_position, check_radius, like_parameters
 from wordsway.contexts import perturb
 from wordsway.errors import InputError, NumericalError, nearest
 
@@ -20,6 +20,8 @@ FeatureMap: TypeAlias = Callable[[Tensor], Tensor]
 ValueAndGradient: TypeAlias = tuple[Tensor, Tensor | None]
 EFFORTS = ("simple", "quick", "tight")  # how hard to work on a ceiling
 Functional: TypeAlias = Callable[[Tensor], ValueAndGradient]
+# Delta (..., *shape) -> m values (m, ..., *batch), and weights of that shape -> the gradient of their weighted sum
+Functionals: TypeAlias = Callable[[Tensor], tuple[Tensor, Callable[[Tensor], Tensor]]]
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,8 @@ class SearchHints:
     expensive : bool
         Whether an evaluation costs much: fewer starts and steps.
     inners : callable or None
-        Several functionals at once, where that is cheaper than `Response.inner` for each: a sequence of u -> functional
-        with values (m, ...) and gradients (m, ..., *shape).
+        Several functionals at once, where that is cheaper than `Response.inner` for each: a sequence of u -> a function
+        of Delta to m values, and a function of their weights to the gradient of the weighted sum.
     prepare : callable or None
         Returns the same response, set up for many evaluations.
     """
@@ -84,7 +86,7 @@ class SearchHints:
     nonsmooth: bool = False
     cheap: bool = False
     expensive: bool = False
-    inners: Callable[[Sequence[Tensor]], Functional] | None = None
+    inners: Callable[[Sequence[Tensor]], Functionals] | None = None
     prepare: Callable[[], Response] | None = None
 
     def cast(self, x: Tensor) -> Tensor:
@@ -247,7 +249,7 @@ class AutogradResponse:
 
     def _finite(self, delta: Tensor) -> Tensor:
         features = self._features(delta)
-        if not bool(torch.isfinite(features).all()):
+        if not all_finite(features):
             raise NumericalError("the features of a perturbed context are not finite: use a smaller radius")
         return features
 
