@@ -15,7 +15,7 @@ from scipy import linalg
 from torch import Tensor
 
 from wordsway import memory
-from wordsway.checks import as_array, as_contexts, check_size, like_parameters
+from wordsway.checks import all_finite, as_array, as_contexts, check_size, like_parameters
 from wordsway.errors import InputError, NumericalError
 from wordsway.generalization.kernel import Gram, KernelSolver
 from wordsway.maps import FeatureMap
@@ -64,7 +64,7 @@ class _StoredFeatures:
         values = as_array(features, "features", finite=False)
         if values.ndim < 2 or 0 in values.shape:
             raise InputError(f"features must have the shape (N, ...) with N >= 1, got {tuple(values.shape)}")
-        self.values = values.reshape(len(values), -1)
+        self.values = values.reshape(len(values), -1).to(torch.float64)  # once: every product takes float64
         self.shape = (self.values.shape[0], self.values.shape[1])
 
     def rows(self, start: int, stop: int) -> Tensor:
@@ -139,23 +139,29 @@ class Interpolator:
         count = self.features.shape[0]
         kernel = torch.empty(count, count, dtype=torch.float64)
         for start, stop, rows in self._blocks():
-            kernel[start:stop, start:stop] = Gram(len(rows)).add(_check_finite(rows, "the features")).matrix()
+            kernel[start:stop, start:stop] = Gram(len(rows)).add(rows).matrix()
             for other in range(stop, count, self.block):
                 end = min(other + self.block, count)
                 part = rows @ self.features.rows(other, end).to(torch.float64).mT
                 kernel[start:stop, other:end] = part
                 kernel[other:end, start:stop] = part.mT
+        if not all_finite(kernel):
+            for _, _, rows in self._blocks():
+                _check_finite(rows, "the features")
         return _check_finite(kernel, "the kernel")
 
     def _fit(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Return theta* from theta_0, and its errors on the labels; refined until they no longer fall."""
-        missing = self.labels - self.apply(theta)
+        """Return theta* from theta_0, and its errors on the labels; refined until they are rounding errors."""
+        missing = self.labels - self.apply(theta) if bool(theta.any()) else self.labels
+        least = 1e-14 * float(self.labels.norm())
         for turn in range(_REFINEMENTS):
             better = theta + self.pull(self._solver.solve(missing))
             left = self.labels - self.apply(better)
             if turn and float(left.norm()) >= 0.5 * float(missing.norm()):
                 break
             theta, missing = better, left
+            if float(left.norm()) <= least:
+                break
         return theta, missing
 
     def apply(self, vector: Tensor) -> Tensor:
@@ -183,12 +189,13 @@ class Interpolator:
     def project(self, features: Any) -> Tensor:
         """Return P' phi, the part of features (p,) orthogonal to those of the samples; repeated for its digits."""
         rest = self._vector(features)
-        least = 1e-14 * float(rest.norm())
+        least, before = 1e-14 * float(rest.norm()), 0.0
         for _ in range(_REFINEMENTS):
             known = self.pull(self._solver.solve(self.apply(rest)))
-            rest = rest - known
-            if float(known.norm()) <= least:
+            rest, size = rest - known, float(known.norm())
+            if size <= least or size * size <= least * before:  # what is left falls by the same factor each time
                 break
+            before = size
         return rest
 
     def fine_tune(self, features: Any, label: float) -> Tensor:
@@ -246,7 +253,7 @@ class Interpolator:
 
 def _check_finite(values: Tensor, name: str) -> Tensor:
     """Refuse what a map computed where it is not finite: the input was legal."""
-    if not bool(torch.isfinite(values).all()):
+    if not all_finite(values):
         raise NumericalError(f"{name} must be finite, got entries that are not: rescale the contexts")
     return values
 
