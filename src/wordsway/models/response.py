@@ -45,6 +45,8 @@ class TextFeatures:
         them come those of the continuation, where its probability is read.
     second : int
         Number of tokens at the end that belong to the second text of a pair, for models that are told which these are.
+    network : Module
+        What is run of the model.
     """
 
     batched = True
@@ -61,7 +63,7 @@ class TextFeatures:
             raise InputError(f"the text and its target must have at most {count}: shorten them")
         self.embedded = wide(model.embedded(ids))
         self._dtype = model.embedded(ids[:1]).dtype
-        self._network = self._needed()
+        self.network = self._needed()
 
     def __call__(self, X: Tensor) -> Tensor:
         """Features of embedded texts (..., n, e); differentiable twice, as Lipschitz constants need it."""
@@ -107,17 +109,15 @@ class TextFeatures:
         if self.output.kept:
             options["logits_to_keep"] = self.output.kept
         if self.output.predicts:
-            logits: Tensor = self._network(inputs_embeds=given, **options).logits
+            logits: Tensor = self.network(inputs_embeds=given, **options).logits
             place = self.output.at if at is None else at
             if place is not None:
                 return logits[:, [place]]
             return logits[:, -self.output.kept :] if self.output.kept else logits
         if self.output.layer is None or self._cuts_layers:
-            rows: Tensor = self._network(inputs_embeds=given, **options)[0]
+            rows: Tensor = self.network(inputs_embeds=given, **options)[0]
             return rows
-        states: Sequence[Tensor] = self._network(
-            inputs_embeds=given, output_hidden_states=True, **options
-        ).hidden_states
+        states: Sequence[Tensor] = self.network(inputs_embeds=given, output_hidden_states=True, **options).hidden_states
         return states[self.output.layer]
 
     def remember(self, X: Tensor) -> list[Any]:
@@ -127,7 +127,7 @@ class TextFeatures:
             options["logits_to_keep"] = self.output.kept
         with torch.no_grad():
             given = X[None].to(self._dtype, copy=True)
-            past = getattr(self._network(inputs_embeds=given, **options), "past_key_values", None)
+            past = getattr(self.network(inputs_embeds=given, **options), "past_key_values", None)
         layers = list(takewhile(lambda layer: getattr(layer, "keys", None) is not None, getattr(past, "layers", ())))
         whole = len(layers) == (self.output.layer if self._cuts_layers else self.model.layers)
         return layers if whole and all(layer.keys.shape[2] == len(X) for layer in layers) else []
@@ -155,7 +155,7 @@ class TextFeatures:
     @property
     def operations(self) -> float:
         """Operations of one pass over the text, as far as they are products with weights."""
-        weights: int = sum(weight.numel() for weight in self._network.parameters())
+        weights: int = sum(weight.numel() for weight in self.network.parameters())
         return 2.0 * max(weights - self.model.embedded().numel(), 1) * len(self.embedded)
 
     def batch_size(self, gradient: bool, length: int | None = None) -> int:

@@ -14,6 +14,7 @@ from torch import Tensor
 from wordsway.errors import InputError, NumericalError
 from wordsway.models.candidates import embeddings_of
 from wordsway.models.outputs import ROWS, Decision, Output, wide
+from wordsway.models.packed import PackedLayers
 from wordsway.models.response import CleanPass, TextFeatures
 from wordsway.models.words import Text, Word, encoded
 
@@ -62,7 +63,9 @@ class Rewriter:
     def __init__(self, model: Model, text: Text, output: Output) -> None:
         self.model, self.text, self.output = model, text, output
         self.phi = TextFeatures(model, text.ids, output, text.second)
-        self._clean = CleanPass(self.phi, self.phi.embedded)
+        self._layers = PackedLayers(self.phi.network)
+        with self._layers.used():
+            self._clean = CleanPass(self.phi, self.phi.embedded)
         self.before = output.read(self._clean.values)[0]
         if not bool(torch.isfinite(self.before).all()):
             raise NumericalError(f"{model.name} must return finite numbers for the text: check its weights")
@@ -147,7 +150,7 @@ class Rewriter:
         slopes = []
         for rewrite, (ids, second, at) in zip(rewrites, self.tokens(rewrites), strict=True):
             embedded = wide(self.model.embedded(ids)).requires_grad_(True)
-            with torch.enable_grad():
+            with self._layers.used(gradients=True):
                 reading = self.output.read(self.phi.run(embedded[None], second=second, at=at))
                 if self.output.kind == ROWS:
                     value = self._change_of_rows(rewrite, reading[0])
@@ -184,7 +187,7 @@ class Rewriter:
             at = texts[places[0]].at
             size = self.phi.batch_size(False, length)
             for batch in (places[start : start + size] for start in range(0, len(places), size)):
-                with torch.no_grad():
+                with self._layers.used():
                     embedded = wide(self.model.embedded([token for place in batch for token in texts[place].ids]))
                     embedded = embedded.reshape(len(batch), length, -1)
                     shared = min(first[place] for place in batch)
@@ -197,7 +200,7 @@ class Rewriter:
     def gradient(self, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """Gradient of the output's margin or score in the embeddings of the text, (n, e)."""
         embedded = self.phi.embedded.clone().requires_grad_(True)
-        with torch.enable_grad():
+        with self._layers.used(gradients=True):
             read = self.output.read(self.phi.run(embedded[None]))
             (gradient,) = torch.autograd.grad(function(self.before, read).sum(), embedded)
         self.passes += 1
