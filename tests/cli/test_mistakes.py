@@ -182,7 +182,7 @@ def test_mistakes_are_the_same_without_json(run: Run, command: str, message: str
         (["text", "a", "--layers"], "--layers needs --html: the page draws them"),
         (["text", "a", "--ball", "--word", "0", "--special"], "--word and --special exclude each other"),
         (["text", "a", "--steps", "4"], "need --ball"),
-        (["text", "--input", "a.txt", "--html", "a.html"], "--html and --input exclude each other"),
+        (["text", "--input", "a.txt", "--html", "a.html", "--layers"], "--layers and --input exclude each other"),
         (["length", "--radius", "0"], "--radius and --steps need --ball"),
         (["length", "--ball", "--draws", "2"], "--draws and --ball exclude each other"),
         (["length", "--texts", "2", "--input", "a.txt"], "--texts and --input exclude each other"),

@@ -18,9 +18,9 @@ from wordsway.memory import ResourceUsage
 from wordsway.models import load
 from wordsway.models.heat import Piece, heat_strip, pieces
 from wordsway.models.layers import LayerProfile
-from wordsway.models.profile import TextProfile, WordEffect
+from wordsway.models.profile import Replacement, TextProfile, WordEffect
 from wordsway.models.swaps import Swap, Swaps
-from wordsway.report.pages import figures_page, picture, text_page
+from wordsway.report.pages import figures_page, picture, text_page, texts_page
 
 HOSTILE = [
     "<script>alert(1)</script> & \"quotes\" 'too' &amp;",
@@ -95,8 +95,8 @@ def _text_page(word: str = "good", swaps: bool = True, layers: tuple[float, ...]
     cost = ResourceUsage()
     words = (replace(read.scored[0], text=word), read.words[-1])
     effects = (
-        WordEffect(words[0], -0.5, 0.7, 0.1, 0.6, 6, -0.9, word, word, True, True),
-        WordEffect(words[1], None, None, None, None, 0, None, None, None, False, False),
+        WordEffect(words[0], -0.5, 0.7, 0.1, 0.6, 6, (Replacement(word, -0.9, word, True),), True, True),
+        WordEffect(words[1], None, None, None, None, 0, (), False, False),
     )
     profile = TextProfile(word, read, word, True, word, 0.8, effects, 20, cost)
     swap = Swap(words[0], word, 0.7, True, word, None, 0, word)
@@ -238,8 +238,37 @@ def test_the_page_of_a_text_has_its_numbers() -> None:
 
 
 def test_parts_of_a_text_that_were_not_measured_are_left_out() -> None:
-    content = _text_page(swaps=False, layers=())
-    assert not re.search('id="(replacements|layers)"', content)
+    content = _text_page(layers=())
+    assert not re.search('id="text-0-layers"', content)
+
+
+def test_every_word_has_its_replacements_at_a_click() -> None:
+    """A link of the word leads to them: those of its profile, or those of a search where there is one."""
+    for swaps, effect, after in ((False, "-0.900", "-0.100"), (True, "+0.700", "1.50")):
+        document = Document(_text_page(swaps=swaps))
+        links = [one["href"] for one in document.all("a")]
+        (replaced,) = [one for one in document.all("div") if one.get("class") == "replaced"]
+        assert links == [f"#{replaced['id']}"] * 2  # in the strip and in the table
+        shown = " ".join("".join(document.texts).split())
+        assert f"{effect} good good 0.800 → {after} ✗ flips to good" in shown
+        assert ("9 of 9 tried" in shown) == swaps
+    assert ".replaced:target { display: block; }" in _text_page()
+
+
+def test_the_page_of_several_texts_has_all_of_them() -> None:
+    model, options = load("minilm-sentiment"), Options()
+    studies = [TextStudy(options.measure(model, text), ()) for text in ("a <b>bad</b> film", "rain")]
+    content = texts_page(studies, options, "films.txt")
+    document = Document(content)
+    assert [one["id"] for one in document.all("details")] == ["text-0", "text-1"]
+    names = [one["id"] for one in document.all("div") if "id" in one]
+    measured = [len([one for one in study.profile.words if one.typical is not None]) for study in studies]
+    assert len(set(names)) == len(names) == sum(measured)
+    assert measured[1] == 1
+    assert {one["href"] for one in document.all("a")} == {f"#{name}" for name in names}
+    assert "2 texts of films.txt; a word that was tried flips the prediction of" in content
+    assert "<b>bad" not in content
+    assert all(one["href"] for one in document.all("a"))
 
 
 def test_a_strip_colours_measured_words_and_dims_special_tokens() -> None:

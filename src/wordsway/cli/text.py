@@ -49,7 +49,9 @@ Special = Annotated[bool, typer.Option("--special", help="with --ball: special t
 Html = Annotated[
     str | None,
     typer.Option(
-        "--html", metavar="OUT.html", help="write a page too: the text in colours, all numbers, and replacements"
+        "--html",
+        metavar="OUT.html",
+        help="write a page too: texts in colours, all numbers, and the replacements of each word at a click",
     ),
 ]
 Layers = Annotated[bool, typer.Option("--layers", help="with --html: how far the top word moves each layer")]
@@ -95,7 +97,7 @@ def text(
     for wrong, message in (
         ((text is None) == (file is None), "give either TEXT or --input FILE, not both and not none"),
         (file is not None and pair is not None, "--pair and --input exclude each other: a pair is about one text"),
-        (file is not None and html is not None, "--html and --input exclude each other: a page is about one text"),
+        (file is not None and layers, "--layers and --input exclude each other: layers are measured for one text"),
         (file is None and (column or out) is not None, "--column and --out need --input: one text is not stored"),
         (layers and html is None, "--layers needs --html: the page draws them"),
         (not ball and (radius is not None or mode != "search" or steps != 16 or special), _NEEDS_BALL),
@@ -116,7 +118,7 @@ def text(
     loaded = load(model, device=device, dtype=dtype)
     options = options.checked(loaded)
     if lines is not None:
-        _many(loaded, options, lines, str(file), out or "results", as_json)
+        _many(loaded, options, lines, str(file), out or "results", page, as_json)
     elif text is not None:
         _one(loaded, options, text, page, layers, as_json)
 
@@ -142,15 +144,18 @@ def _one(model: Any, options: Options, text: str, page: Path | None, layers: boo
         notice(f"the page is {page}")
 
 
-def _many(model: Any, options: Options, lines: list[Line], file: str, out: str, as_json: bool) -> None:
+def _many(
+    model: Any, options: Options, lines: list[Line], file: str, out: str, page: Path | None, as_json: bool
+) -> None:
     from wordsway.experiments.store import Store
-    from wordsway.experiments.texts import profile_texts
+    from wordsway.experiments.texts import TextStudy, profile_texts
     from wordsway.models.profile import TextProfile
-    from wordsway.report.files import check_folder
+    from wordsway.report.files import check_folder, replace_file
+    from wordsway.report.pages import texts_page
     from wordsway.report.results import STORE
     from wordsway.report.texts import print_profile_of_many, print_title, print_total
 
-    stored, refused = 0, 0
+    stored, refused, studies = 0, 0, []
     if not as_json:
         print_title(options, model.name, options.output(model).name)
     with Store(check_folder(out) / STORE) as store:
@@ -162,12 +167,17 @@ def _many(model: Any, options: Options, lines: list[Line], file: str, out: str, 
                 notice(f"wordsway: {where}: {result}")
                 continue
             stored += known
+            if page is not None:
+                studies.append(TextStudy(result, ()))
             if as_json:
                 _print_json(result, number)
             else:
                 print_profile_of_many(number, line.number, result)
     if not as_json:
         print_total(len(lines) - refused - stored, stored, refused)
+    if page is not None and studies:
+        replace_file(page, texts_page(studies, options, file).encode(errors="replace"))
+        notice(f"the page is {page}")
     if refused:
         notice(f"wordsway: {refused} of {len(lines)} texts could not be measured")
         raise typer.Exit(1)

@@ -26,7 +26,7 @@ from wordsway.models.swaps import Swaps
 from wordsway.records import Record
 from wordsway.seeds import check_seed
 
-EXPERIMENT, VERSION = "text-profile", 5
+EXPERIMENT, VERSION = "text-profile", 6
 _SAMPLES = 256  # entries of each weight that distinguish two models
 WORDS, TOP, CHECKS = 3, 3, 120  # of a study: words that get replacements, replacements of each, candidates tried
 LAYER_STEPS = 12  # of the search at each layer

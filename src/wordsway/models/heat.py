@@ -40,13 +40,18 @@ def pieces(text: Text, measured: Mapping[tuple[int, ...], tuple[float, str]]) ->
     return made
 
 
+def background(share: float) -> str:
+    """Return the colour of a value, as a share of the largest one, in CSS."""
+    return f"rgb({_COLOUR} / {_STRONGEST * share:.3f})"
+
+
 def heat_strip(strip: Sequence[Piece]) -> str:
     """Return the strip as one HTML paragraph with its own style; all text is escaped, and no script is needed."""
     parts: list[str] = []
     for piece in strip:
         styles = ["border-radius: .2em", "padding: .15em .1em"]
         if piece.share is not None:
-            styles.append(f"background: rgb({_COLOUR} / {_STRONGEST * piece.share:.3f})")
+            styles.append(f"background: {background(piece.share)}")
         elif piece.special:
             styles.append("opacity: .65")
         title = f' title="{escape(piece.note)}"' if piece.note else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,7 +31,17 @@ if TYPE_CHECKING:
 _DRAWS = 6  # replacements of every word, then of those that may lead
 _BUDGET = 16  # passes per word of the text
 _APART = 3.0  # standard errors of a difference from which on two words are told apart
+_LISTED = 5  # replacements of each word that are kept
 _PROMISING = 2  # replacements of each word that the gradient ranks first, for each direction
+
+
+class Replacement(NamedTuple):
+    """What one word does in the place of another: its effect, the decision with it, and whether that is a flip."""
+
+    word: str
+    effect: float
+    becomes: str | None
+    flip: bool | None
 
 
 @dataclass(frozen=True)
@@ -48,12 +58,9 @@ class WordEffect:
         such as a comma.
     draws : int
         Number of random words.
-    worst : float or None
-        The largest effect of a word that was tried: a lower bound, exact for its replacement.
-    replacement : str or None
-        The word that has it.
-    becomes : str or None
-        The decision with that word: its class, or the most likely token; None where the model does not decide.
+    tried : tuple of Replacement
+        The words that were tried with the largest effects, largest first, a flip among them where one was found. What
+        they become is a class, or the most likely token; None where the model does not decide.
     flip : bool or None
         Whether some word that was tried flips the decision; None where the model does not decide.
     leads : bool
@@ -66,14 +73,28 @@ class WordEffect:
     typical_se: float | None
     median: float | None
     draws: int
-    worst: float | None
-    replacement: str | None
-    becomes: str | None
+    tried: tuple[Replacement, ...]
     flip: bool | None
     leads: bool
 
+    @property
+    def worst(self) -> float | None:
+        """The largest effect of a word that was tried: a lower bound, exact for its replacement."""
+        return self.tried[0].effect if self.tried else None
 
-_EFFECTS = tuple(field.name for field in fields(WordEffect))[1:]  # without the word
+    @property
+    def replacement(self) -> str | None:
+        """The word that has the largest effect."""
+        return self.tried[0].word if self.tried else None
+
+    @property
+    def becomes(self) -> str | None:
+        """The decision with that word."""
+        return self.tried[0].becomes if self.tried else None
+
+
+_STORED = ("masked", "typical", "typical_se", "median", "draws", "flip", "leads")
+_EFFECTS = (*_STORED[:5], "worst", "replacement", "becomes", *_STORED[5:])
 _BALL = ("sensitivity", "radius", "status", "gain", "divergence")
 
 
@@ -139,13 +160,19 @@ class TextProfile(Record):
         ball = (
             {} if self.ball is None else {name: self.ball.to_dict()[name] for name in ("mode", "shortfall", "margin")}
         )
-        return {**head, **decided, **ball, "words": self.rows(), **self.cost.to_dict()}
+        words = [
+            {**row, "tried": [swap._asdict() for swap in one.tried]}
+            for row, one in zip(self.rows(), self.words, strict=True)
+        ]
+        return {**head, **decided, **ball, "words": words, **self.cost.to_dict()}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any], text: Text, words: Sequence[Word]) -> TextProfile:
         """Return the record of stored values, for the text as the model reads it; witnesses are not stored."""
         effects = tuple(
-            WordEffect(word, **{name: row[name] for name in _EFFECTS})
+            WordEffect(
+                word, tried=tuple(Replacement(**one) for one in row["tried"]), **{name: row[name] for name in _STORED}
+            )
             for word, row in zip(words, stored["words"], strict=True)
         )
         cost = ResourceUsage(**{name: stored[name] for name in ResourceUsage().to_dict() if name in stored})
@@ -386,10 +413,6 @@ class _Study:
 
     def _effect(self, place: int) -> WordEffect:
         values = np.array(self.typical[place])
-        tried = self.tried[place]
-        worst = max(tried, key=lambda one: abs(tried[one].effect), default=None)
-        model, output = self.rewriter.model, self.rewriter.output
-        decision = None if worst is None else tried[worst].decision
         return WordEffect(
             self.words[place],
             self.masked[place],
@@ -397,11 +420,27 @@ class _Study:
             float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None,
             float(np.median(values)) if len(values) else None,
             len(values),
-            None if worst is None else tried[worst].effect,
-            worst,
-            None if decision is None else decision_name(model, output, decision),
-            any(one.margin < 0 for one in tried.values()) if output.decides else None,
+            self._largest(place),
+            any(one.margin < 0 for one in self.tried[place].values()) if self.rewriter.output.decides else None,
             place in self.leading and len(values) > 0,
+        )
+
+    def _largest(self, place: int) -> tuple[Replacement, ...]:
+        """The replacements of a word with the largest effects, and the largest one that flips."""
+        model, output = self.rewriter.model, self.rewriter.output
+        ordered = sorted(self.tried[place].items(), key=lambda pair: -abs(pair[1].effect))
+        flips = [pair for pair in ordered if pair[1].margin < 0]
+        kept = ordered[:_LISTED]
+        if flips and not any(pair in kept for pair in flips):
+            kept[-1] = flips[0]
+        return tuple(
+            Replacement(
+                word,
+                one.effect,
+                None if one.decision is None else decision_name(model, output, one.decision),
+                one.margin < 0 if output.decides else None,
+            )
+            for word, one in kept
         )
 
 

@@ -12,15 +12,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from wordsway.experiments.experiment import CHECK, FAILS, HOLDS, WEAKER, tally
-from wordsway.models.heat import heat_strip, pieces
+from wordsway.models.heat import background, pieces
 from wordsway.records import cell, html_table, number
 from wordsway.report.terminal import plus_minus
 from wordsway.report.texts import change_kind, leading, measured_on, radius_used
 
 if TYPE_CHECKING:
     from wordsway.experiments.texts import Options, TextStudy
-    from wordsway.models.profile import TextProfile
-    from wordsway.models.swaps import Swaps
+    from wordsway.models.profile import Replacement, TextProfile, WordEffect
+    from wordsway.models.swaps import Swap, Swaps
 
 _LEAST = 0.55  # of a picture's own width: below that its text is too small to read, and it scrolls sideways
 
@@ -51,29 +51,88 @@ def picture(svg: str, kind: str) -> dict[str, Any]:
 
 def text_page(study: TextStudy, options: Options) -> str:
     """Return the page about one text as HTML, to be written as UTF-8."""
-    profile = study.profile
-    rows = profile.rows()
-    replaced = {swaps.swaps[0].replaced.position: swaps for swaps in study.swaps}
-    values = {
-        one.word.tokens: (one.typical or 0.0, _note(row, replaced.get(one.word.position)))
+    return _page([study], options, leading(study.profile))
+
+
+def texts_page(studies: Sequence[TextStudy], options: Options, source: str) -> str:
+    """Return the page about several texts, each with its words and their replacements."""
+    flips = sum(any(one.flip for one in study.profile.words) for study in studies)
+    decides = any(study.profile.decision is not None for study in studies)
+    found = f"; a word that was tried flips the prediction of {flips}" if decides else ""
+    return _page(studies, options, f"{len(studies)} texts of {source}{found}")
+
+
+def _page(studies: Sequence[TextStudy], options: Options, lead: str) -> str:
+    first = studies[0].profile
+    return (
+        environment()
+        .get_template("text.html.j2")
+        .render(
+            lead=lead,
+            studies=[_shown(study, options, f"text-{number}-") for number, study in enumerate(studies)],
+            measured_on=measured_on(first.on),
+            change_kind=change_kind(first.on),
+            signed=first.signed,
+            ball=first.ball is not None,
+        )
+    )
+
+
+def _shown(study: TextStudy, options: Options, prefix: str) -> dict[str, Any]:
+    """What the template shows of one text; `prefix` begins the names of its places in the page."""
+    profile, rows = study.profile, study.profile.rows()
+    measured = {
+        one.word.tokens: (one.typical or 0.0, _note(row))
         for one, row in zip(profile.words, rows, strict=True)
         if one.typical is not None or one.masked is not None
     }
-    template = environment().get_template("text.html.j2")
-    return template.render(
-        rows=rows,
-        model=profile.model,
-        measured_on=measured_on(profile.on),
-        change_kind=change_kind(profile.on),
-        settings=_settings(profile, options),
-        strip=Markup(heat_strip(pieces(profile.text, values))),
-        swaps=study.swaps,
-        layers=[] if study.layers is None else study.layers.values.tolist(),
-        lead=leading(profile),
-        signed=profile.signed,
-        ball=profile.ball is not None,
-        top=max((row for row in rows if row["position"] is not None), key=lambda row: row["typical"] or 0.0),
-    )
+    row_of = {one.word.tokens: row for one, row in zip(profile.words, rows, strict=True)}
+    strip = [
+        (piece, row_of.get(word.tokens))
+        for piece, word in zip(pieces(profile.text, measured), profile.text.words, strict=True)
+    ]
+    found = {swaps.swaps[0].replaced.position: swaps for swaps in study.swaps}
+    return {
+        "prefix": prefix,
+        "text": profile.text.text,
+        "lead": leading(profile),
+        "decision": profile.decision,
+        "before": profile.before,
+        "settings": _settings(profile, options),
+        "rows": rows,
+        "strip": strip,
+        "replaced": [_replaced(profile, one, found.get(one.word.position)) for one in profile.words if one.tried],
+        "flip": max(
+            ((one.word.text, swap) for one in profile.words for swap in one.tried if swap.flip),
+            key=lambda pair: abs(pair[1].effect),
+            default=None,
+        ),
+        "layers": [] if study.layers is None else study.layers.values.tolist(),
+        "top": max((row for row in rows if row["position"] is not None), key=lambda row: row["typical"] or 0.0),
+    }
+
+
+def _replaced(profile: TextProfile, one: WordEffect, swaps: Swaps | None) -> dict[str, Any]:
+    """The replacements of a word with the largest effects: those of a search, or those that its profile tried."""
+    tried: Sequence[Replacement | Swap] = one.tried if swaps is None else swaps.swaps
+    text, word = profile.text.text, one.word
+    return {
+        "word": word,
+        "declared": "random words of the vocabulary, and those that gradients rank first"
+        if swaps is None
+        else f"{swaps.declared}, {swaps.checked} of {swaps.candidates} tried, those that rank first",
+        "swaps": [
+            {
+                "word": swap.word,
+                "effect": swap.effect,
+                "becomes": swap.becomes,
+                "flip": swap.flip,
+                "after": profile.before + swap.effect if profile.signed and profile.before is not None else None,
+                "text": text[: word.start] + swap.word + text[word.end :],
+            }
+            for swap in tried
+        ],
+    }
 
 
 def _settings(profile: TextProfile, options: Options) -> dict[str, Any]:
@@ -116,6 +175,7 @@ def environment() -> Environment:
     )
     environment.globals["tally"] = lambda verdicts: tally(verdict.word for verdict in verdicts)
     environment.filters |= {
+        "background": background,
         "badge": _badge,
         "cell": cell,
         "number": number,
@@ -147,7 +207,7 @@ def _share(value: float, top: float, full: float = 100.0) -> str:
     return f"{full * value / top if top > 0 else 0.0:.2f}"
 
 
-def _note(row: Mapping[str, Any], swaps: Swaps | None) -> str:
+def _note(row: Mapping[str, Any]) -> str:
     """Return the numbers of a word, one per line, shown when it is pointed at."""
     lines = [f"masked {number(row['masked'])}"]
     if row["draws"]:
@@ -157,8 +217,6 @@ def _note(row: Mapping[str, Any], swaps: Swaps | None) -> str:
         lines.append("flips")
     if "sensitivity" in row:
         lines.append(f"sensitivity {number(row['sensitivity'])} within {number(row['radius'])}, {row['status']}")
-    if swaps is not None:
-        lines.append("replacements: " + "; ".join(f"{swap.word} {number(swap.value)}" for swap in swaps.swaps))
     return "\n".join(lines)
 
 
