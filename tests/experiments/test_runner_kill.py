@@ -79,6 +79,18 @@ def _assert_gone(processes: list[psutil.Process]) -> None:
 # Workers
 
 
+def test_a_worker_watches_its_lifeline_before_it_loads_anything_heavy() -> None:
+    """Loading PyTorch takes seconds, for which the worker of a killed runner would stay."""
+    program = """
+if __name__ == "__main__":
+    from wordsway.experiments import executors
+    with executors.open_processes(1) as pool:
+        print(pool.submit(eval, "sorted({'torch', 'numpy', 'scipy'} & {*__import__('sys').modules})").result())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_a_trial_that_kills_its_worker_is_recorded_and_all_others_are_done(path: Path, tmp_path: Path) -> None:
     summary = run(trials.experiment(trials.die, points=6, trials=1), path, executors.local(2))
     assert (summary.done, summary.failed, summary.died, summary.complete) == (5, 0, 1, False)

@@ -23,7 +23,7 @@ from models import small_transformers as small
 from models import tiny
 from models.conftest import MODEL, Library
 from wordsway.data import cache, offline
-from wordsway.errors import InputError, MissingExtra
+from wordsway.errors import InputError, MissingExtra, WordswayError
 from wordsway.models.ball import ball_profile
 
 TEXT = "the film was boring, and the ending was worse"
@@ -250,6 +250,26 @@ def test_the_first_load_of_a_gguf_file_rounds_like_all_others(tmp_path: Path, mo
     assert set(_addresses(unkept)) == {0}
     weights = zip(first.network.parameters(), unkept.network.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in weights)
+
+
+def test_flipped_bits_of_a_gguf_file_are_one_line_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the head, whose lists of keys and tokens transformers and gguf read without checks."""
+    monkeypatch.setenv("WORDSWAY_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "tiny.gguf"
+    tiny.write_gguf(path)
+    good = path.read_bytes()
+    tokens = good.index(b"tokenizer.ggml.tokens"), good.index(b"tokenizer.ggml.merges")
+    refusals = []
+    for place in [*(start + shift for start in tokens for shift in (2, 15, 21, 25, 29, 34)), 8, 16, 24, 60, 1100]:
+        damaged = bytearray(good)
+        damaged[place] ^= 2
+        path.write_bytes(damaged)
+        try:
+            ws.load(path).tokens("the film was a")
+        except WordswayError as error:
+            refusals.append(str(error))
+    assert len(refusals) > 5
+    assert not any("\n" in refusal for refusal in refusals)
 
 
 @pytest.mark.parametrize(

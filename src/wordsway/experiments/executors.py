@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar
 
 from wordsway.checks import check_size
@@ -25,6 +24,7 @@ from wordsway.experiments.experiment import Parameters, Trial, TrialRecord, cano
 from wordsway.experiments.store import DONE, FAILED, Row, versions
 from wordsway.memory import ResourceUsage
 from wordsway.threads import one_thread
+from wordsway.workers import call_pickled, start_worker
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -65,33 +65,6 @@ def _location(error: BaseException) -> str:
     """Return the line that raised an error: " (figure.py:12)"."""
     frames: list[Any] = traceback.extract_tb(error.__traceback__)
     return f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-
-
-def start_worker(lifeline: Connection) -> None:
-    """Prepare a worker process: it ends when the other end of the pipe closes, as it does when the runner dies.
-
-    An interrupt from the keyboard is for the runner, which decides what becomes of the trials.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"  # for libraries that a trial itself loads
-
-    def watch() -> None:
-        try:
-            lifeline.recv()
-        except (EOFError, OSError):
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _call_pickled(pickled: bytes) -> Any:
-    """Call a pickled function with pickled arguments.
-
-    A pool's own unpickling ends the worker process where the function cannot be imported; here that is an error.
-    """
-    function, arguments, named = pickle.loads(pickled)
-    return function(*arguments, **named)
 
 
 # In the runner
@@ -159,7 +132,7 @@ class _Pool(ProcessPoolExecutor):
                 f"a trial must be a function at the top level of a module, which other processes can import: {error}"
             ) from error
         with hold_interrupts():
-            return super().submit(_call_pickled, pickled)
+            return super().submit(call_pickled, pickled)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import torch
 
 from wordsway import memory, seeds
 from wordsway.data import cache, offline
-from wordsway.errors import InputError, MissingExtra, nearest, one_line
+from wordsway.errors import InputError, MissingExtra, WordswayError, nearest, one_line
 from wordsway.models import files
 from wordsway.models.families import HALF, check_one_stack, classes, skeleton
 from wordsway.models.files import ModelFile
@@ -226,10 +226,10 @@ def _from_gguf(name: str, file: ModelFile) -> Model:
     _LOG.info("converting %s, once", file.path)
     with _parsed_once(), contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no setting turns off
         network = _read(file.path, "AutoModelForCausalLM", file.remedy)
-    with _quiet():
+    with _quiet(), _whole(file.path, file.remedy):
         source = {"gguf_file": file.path.name, "local_files_only": True, "trust_remote_code": False}
         tokenizer = _transformers().PreTrainedTokenizerFast.from_pretrained(file.path.parent, **source)
-    loaded = _with_tokenizer(describe(name, network), tokenizer)
+        loaded = _with_tokenizer(describe(name, network), tokenizer)
     cache.save_folder(folder, partial(_write, network, loaded.texts))
     # Products round differently where weights begin at other addresses, and long searches amplify that. Weights are
     # therefore where they are in later processes: in the file, or in memory of torch if there is no file.
@@ -283,16 +283,13 @@ def _read(
         folder, options = source.parent, {"gguf_file": source.name}
         if hasattr(transformers, "GgufConfig"):  # newer versions may leave weights packed, which attention cannot read
             options["quantization_config"] = transformers.GgufConfig(dequantize=True)
-    with _quiet(), seeds.untouched():
-        try:
-            # Some versions of transformers cannot read a configuration whose list of classes is none.
-            if config is not None and config.get("architectures") not in (None, classes(config)):
-                options["config"] = transformers.AutoConfig.for_model(**{**config, "architectures": classes(config)})
-            network, report = getattr(transformers, reader).from_pretrained(
-                folder, output_loading_info=True, dtype=dtype, **_READ, **options
-            )
-        except Exception as error:  # damaged files raise anything below transformers
-            raise InputError(f"{source} must hold a whole model, got {one_line(error, 300)}: {remedy}") from error
+    with _quiet(), seeds.untouched(), _whole(source, remedy):
+        # Some versions of transformers cannot read a configuration whose list of classes is none.
+        if config is not None and config.get("architectures") not in (None, classes(config)):
+            options["config"] = transformers.AutoConfig.for_model(**{**config, "architectures": classes(config)})
+        network, report = getattr(transformers, reader).from_pretrained(
+            folder, output_loading_info=True, dtype=dtype, **_READ, **options
+        )
     missing = sorted(name for name in report["missing_keys"] if not name.startswith(_UNUSED))
     if missing and reader.endswith(_MASKED) and not any(map(_of_body(network), missing)):
         return network.base_model  # many encoders are named after the head that they were trained with, and lack it
@@ -300,6 +297,17 @@ def _read(
         some = f"{missing[0]} and {len(missing) - 1} others" if len(missing) > 1 else missing[0]
         raise InputError(f"{source} must hold all weights of the model, got none for {some}: {remedy}")
     return network
+
+
+@contextlib.contextmanager
+def _whole(source: Path, remedy: str) -> Iterator[None]:
+    """Turn errors of damaged files, which raise anything below transformers, into one line."""
+    try:
+        yield
+    except WordswayError:
+        raise
+    except Exception as error:
+        raise InputError(f"{source} must hold a whole model, got {one_line(error, 300)}: {remedy}") from error
 
 
 def _of_body(network: Any) -> Callable[[str], bool]:
