@@ -40,6 +40,16 @@ def test_shares_are_shown_where_all_were_tried(run: Run, classifier: Path) -> No
     assert (row["tried"], [word["tried"] for word in row["words"]]) == (28, [7, 7, 7, 7, 0])
 
 
+def test_shares_of_a_budget_are_ranges(run: Run) -> None:
+    text = "The film was not good, but the acting was brilliant."
+    printed = run("flips", text, "--candidates", "near:9", "--exhaustive", "--budget", "60").out
+    assert "60 of 90 candidates were tried" in printed
+    (line,) = [line for line in printed.splitlines() if " good " in line and "->" not in line]
+    low, high = (float(one) for one in (line.split()[-3], line.split()[-1]))
+    assert line.split()[-2] == "to"
+    assert 0 < low < high <= 1
+
+
 def test_a_file_of_texts_goes_on_after_a_text_that_cannot_be_read(run: Run, classifier: Path, tmp_path: Path) -> None:
     path = tmp_path / "texts.csv"
     path.write_text('text\n"The film was long."\n"   "\n"Good rain."\n')

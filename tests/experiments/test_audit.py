@@ -146,6 +146,25 @@ def test_a_budget_leaves_texts_open(classifier: Path) -> None:
     assert all(one.row()["tried"] <= 1 for one in audit.texts)
 
 
+def test_flips_of_every_word_are_counted(classifier: Path, tmp_path: Path) -> None:
+    model, texts = ws.load(classifier), _texts(6)
+    audit = ws.audit(model, texts, candidates="vocabulary", exhaustive=True)
+    assert sum(one.row()["flipping"] for one in audit.texts) > 0
+    for one in audit.texts:
+        assert one.measured is not None
+        expected = [
+            (row["tried"], row["flips"])
+            for row in model.flips(one.text, candidates="vocabulary", exhaustive=True).rows()
+        ]
+        assert [(word["tried"], word["flips"]) for word in one.measured["words"]] == expected
+        assert one.row()["flipping"] == sum(flips for _, flips in expected)
+        assert one.row()["tried"] == one.row()["candidates"]
+    groups = tmp_path / "groups.txt"
+    groups.write_text("good, bad\n")
+    assert ws.audit(model, ["dark rain"], candidates=str(groups), exhaustive=True).rows()[0]["flipping"] == 0
+    assert ws.audit(model, texts[:1], candidates="vocabulary").rows()[0]["flipping"] is None
+
+
 def test_a_text_without_candidates_is_safe(classifier: Path, tmp_path: Path) -> None:
     groups = tmp_path / "groups.txt"
     groups.write_text("good, bad\n")

@@ -10,6 +10,7 @@ from torch import Tensor
 import wordsway as ws
 from models import plain
 from wordsway.errors import InputError
+from wordsway.models import flips as module
 from wordsway.models.candidates import candidates_named
 
 WORDS = ["i", "love", "hate", "her", "his", "smile", "film", "the", "was", "long", "short", "house", "garden", "rain"]
@@ -96,6 +97,34 @@ def test_a_budget_that_finds_nothing_proves_nothing(tmp_path: Path) -> None:
     result = model.flips(TEXT, candidates="near:5", words=words, budget=4)
     assert (result.verdict, result.tried, result.total, result.word) == ("not found", 4, 5, None)
     assert result.nearest[0].position == words[0]
+
+
+@pytest.mark.parametrize("budget", [1, 9, 30])
+def test_shares_of_some_candidates_enclose_those_of_all(budget: int, tmp_path: Path) -> None:
+    model = _model("bert-classifier", tmp_path, seed=1)
+    whole = model.flips(TEXT, candidates="vocabulary", exhaustive=True)
+    some = model.flips(TEXT, candidates="vocabulary", exhaustive=True, budget=budget)
+    assert sum(one.tried for one in some.words) == budget < whole.tried
+    for row, exact in zip(some.rows(), whole.rows(), strict=True):
+        if not row["candidates"]:
+            assert row["low"] is row["high"] is exact["share"] is None
+            continue
+        assert exact["low"] == exact["high"] == exact["share"]
+        assert row["low"] <= exact["share"] <= row["high"]
+        assert row["high"] - row["low"] == pytest.approx(1 - row["tried"] / row["candidates"])
+
+
+def test_a_long_search_says_how_long_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = _model("bert-classifier", tmp_path, seed=1)
+    monkeypatch.setattr(module, "_LARGEST", 16)
+    for seconds, shown in ((1e9, False), (0, True)):
+        monkeypatch.setattr(module, "_LONG", seconds)
+        total = model.flips(TEXT, candidates="vocabulary", exhaustive=True, progress=True).total
+        err = capsys.readouterr().err
+        assert (f"{total} candidates: " in err) == shown
+        assert err.count("minutes at most") == shown
 
 
 def test_near_words_are_those_with_the_nearest_embeddings(tmp_path: Path) -> None:

@@ -26,6 +26,9 @@ On = Annotated[
     typer.Option("--on", metavar="class|next", help="the decision; default: the class, or the next token of a decoder"),
 ]
 Budget = Annotated[int | None, typer.Option(metavar="N", help="candidates to try per text; default: all of them")]
+Exhaustive = Annotated[
+    bool, typer.Option("--exhaustive", help="go on after the first flip: the number of flips of each word")
+]
 Limit = Annotated[int | None, typer.Option(metavar="N", help="audit N texts, drawn with --seed; default: all")]
 Against = Annotated[
     str | None, typer.Option(metavar="NAME", help="a second model, on the same texts: differences with intervals")
@@ -54,6 +57,7 @@ def audit(
     on: On = None,
     answers: Answers = None,
     budget: Budget = None,
+    exhaustive: Exhaustive = False,
     limit: Limit = None,
     cut: Cut = False,
     chat: Chat = False,
@@ -92,7 +96,15 @@ def audit(
         kind = check_choice("the ending of --export", check_file(export, "--export").suffix.lower()[1:], FORMATS)
     page = None if html is None else check_file(html, "--html")
     options: dict[str, Any] = {"candidates": candidates, "on": on, "answers": answers, "budget": budget}
-    options |= {"cut": cut, "chat": chat, "seed": seed, "against": against, "device": device, "dtype": dtype}
+    options |= {
+        "exhaustive": exhaustive,
+        "cut": cut,
+        "chat": chat,
+        "seed": seed,
+        "against": against,
+        "device": device,
+        "dtype": dtype,
+    }
     with ExitStack() as stack:
         count = executors.local(workers).workers
         backend = None if dask is None else stack.enter_context(executors.dask(dask))

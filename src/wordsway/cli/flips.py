@@ -103,7 +103,7 @@ def flips(
         if as_json:
             print_json([result.to_dict()])
         else:
-            print_flips(result)
+            print_flips(result, exhaustive)
 
     if text is not None:
         show(loaded.flips(text, **options))

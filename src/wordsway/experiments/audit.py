@@ -33,7 +33,7 @@ from wordsway.models.profile import TextProfile
 from wordsway.models.words import Text
 from wordsway.seeds import check_seed, generator
 
-_NAME, _VERSION = "audit", 1
+_NAME, _VERSION = "audit", 2
 _DIGITS = 6  # of stored numbers: machines agree on these where the last digits of float32 depend on the processor
 _MODELS: dict[tuple[str, str, str], Model] = {}  # by weights, device and dtype, in this process
 _KEPT = 2  # models that a process keeps: one, and the one that it is compared with
@@ -52,6 +52,7 @@ def audit(
     on: str | None = None,
     answers: Sequence[str] | None = None,
     budget: int | None = None,
+    exhaustive: bool = False,
     limit: int | None = None,
     cut: bool = False,
     chat: bool = False,
@@ -85,6 +86,8 @@ def audit(
         The prediction, as for `Model.flips`.
     budget
         Candidates to try per text; default: all, or until one flips.
+    exhaustive
+        Whether to go on after the first flip, so that the flips of each word are counted.
     limit
         Number of texts, drawn with the seed; default: all.
     cut, chat
@@ -114,7 +117,7 @@ def audit(
     A text that cannot be measured (too long, empty, not UTF-8) is part of the result, with the reason.
     """
     samples = limited(given_samples(texts, labels, column, label_column), limit, seed)
-    plan = prepare(samples, candidates, on, answers, budget, cut, chat, seed)
+    plan = prepare(samples, candidates, on, answers, budget, exhaustive, cut, chat, seed)
     models = [model] if against is None else [model, against]
     subjects = [plan.subject(one, device, dtype) for one in models]
     backend: Executor | Backend
@@ -205,6 +208,7 @@ class AuditPlan:
     on: str | None
     answers: tuple[str, ...] | None
     budget: int | None
+    exhaustive: bool
     cut: bool
     chat: bool
     seed: int
@@ -232,6 +236,7 @@ class AuditPlan:
             "on": None if self.answers else output.name,
             "answers": None if self.answers is None else json.dumps(self.answers),
             "budget": self.budget,
+            "exhaustive": self.exhaustive,
             "cut": self.cut,
             "chat": self.chat,
         }
@@ -329,6 +334,7 @@ def prepare(
     on: str | None = None,
     answers: Sequence[str] | None = None,
     budget: int | None = None,
+    exhaustive: bool = False,
     cut: bool = False,
     chat: bool = False,
     seed: int = 0,
@@ -338,7 +344,7 @@ def prepare(
         check_several(answers, "answers")
     several = None if answers is None else tuple(answers)
     most = None if budget is None else check_size(budget, "budget")
-    return AuditPlan(samples, candidates, on, several, most, bool(cut), bool(chat), check_seed(seed))
+    return AuditPlan(samples, candidates, on, several, most, bool(exhaustive), bool(cut), bool(chat), check_seed(seed))
 
 
 def matched_labels(values: Sequence[str], classes: Sequence[str]) -> dict[str, str] | None:
@@ -398,32 +404,40 @@ def audit_trial(parameters: Parameters, seed: int) -> dict[str, Any]:
         try:
             read = model.read(parameters["text"], **options)
             profile = model.profile(read, seed=seed, **directed)
-            verdict = _verdict(model, read, profile, parameters, directed)
+            flips = _flips(model, read, parameters, directed)
         except (InputError, NumericalError) as error:
             return {"reason": one_line(error)}
+    verdict = _plain(flips, profile)
     names = ("position", "word", "start", "end", "masked", "typical", "typical_se", "worst", "replacement")
     words = [{name: row[name] for name in (*names, "becomes", "flip", "leads")} for row in profile.rows()]
+    if parameters["exhaustive"]:
+        counts = [{"tried": 0, "flips": 0}] * len(words) if flips is None else flips.rows()
+        words = [
+            {**one, **{name: row[name] for name in ("tried", "flips")}} for one, row in zip(words, counts, strict=True)
+        ]
+        verdict["flipping"] = sum(one["flips"] for one in words)
     rounded: dict[str, Any] = _rounded({**verdict, "signed": profile.signed, "words": words})
     return rounded
 
 
-def _verdict(
-    model: Model, read: Text, profile: TextProfile, parameters: Parameters, directed: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The verdict on a text; one without any candidate is safe."""
+def _flips(model: Model, read: Text, parameters: Parameters, directed: Mapping[str, Any]) -> Flips | None:
+    """The search for a flip; None for a text without any candidate."""
+    options = {name: parameters[name] for name in ("candidates", "budget", "exhaustive")}
     try:
-        flips = model.flips(read, candidates=parameters["candidates"], budget=parameters["budget"], **directed)
+        return model.flips(read, **options, **directed)
     except InputError:
         declared = candidates_named(model, read, parameters["candidates"])
         if any(declared.of(word) for word in read.scored):
             raise
+        return None
+
+
+def _plain(flips: Flips | None, profile: TextProfile) -> dict[str, Any]:
+    """The verdict on a text; one without any candidate is safe."""
+    if flips is None:
         empty = dict.fromkeys(("word", "position", "replacement", "after", "becomes", "nearest"))
         decided = {"prediction": profile.decision, "before": profile.before, "verdict": SAFE, **empty}
         return {**decided, "tried": 0, "total": 0, "passes": profile.passes}
-    return _plain(flips, profile)
-
-
-def _plain(flips: Flips, profile: TextProfile) -> dict[str, Any]:
     stored = flips.to_dict()
     names = ("verdict", "word", "position", "replacement", "after", "nearest", "tried", "total")
     return {

@@ -86,6 +86,7 @@ class AuditedText:
             "becomes": measured.get("becomes"),
             "tried": measured.get("tried"),
             "candidates": measured.get("total"),
+            "flipping": measured.get("flipping"),
             "top_word": top.get("word"),
             "top_position": top.get("position"),
             "masked": top.get("masked"),

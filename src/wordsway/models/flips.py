@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 FLIPS, SAFE, NOT_FOUND = "flips", "safe", "not found"
 _FIRST = 4  # candidates of the first batch: two of three flips are there; each later one is twice as large
 _LARGEST = 256
+_LONG = 10  # seconds
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,16 @@ class WordFlips:
     candidates: int
     tried: int
     flips: int
+
+    @property
+    def low(self) -> float | None:
+        """The share of its candidates that flip the decision, at least: those that were found."""
+        return self.flips / self.candidates if self.candidates else None
+
+    @property
+    def high(self) -> float | None:
+        """The same at most: also all that were not tried. It is the lower end where all were."""
+        return (self.flips + self.candidates - self.tried) / self.candidates if self.candidates else None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,6 +117,8 @@ class Flips(Record):
                 "tried": one.tried,
                 "flips": one.flips,
                 "share": one.flips / one.tried if one.tried else None,
+                "low": one.low,
+                "high": one.high,
             }
             for one in self.words
         ]
@@ -172,7 +187,8 @@ def flips(
     cut, chat
         As for `Model.read`.
     progress
-        Show a bar on stderr when it takes longer than two seconds.
+        Show a bar on stderr when it takes longer than two seconds; before, print how long it will take where that is
+        longer than ten.
 
     Notes
     -----
@@ -197,7 +213,7 @@ def flips(
         after: dict[int, Any] = {}
         tried = order if limit is None else order[:limit]
         bar = tqdm(total=len(tried), desc="candidates", delay=2, leave=False, disable=not progress)
-        start, size = 0, _FIRST
+        start, size, begin = 0, _FIRST, time.monotonic()
         while start < len(tried):
             batch = tried[start : start + size]
             readings = rewriter.readings(rewriter.tokens([rewrites[place] for place in batch]))
@@ -208,6 +224,10 @@ def flips(
             bar.update(len(batch))
             if margins[least] < 0 and not exhaustive:
                 break
+            if size == _LARGEST > start:  # once, when batches are as large as they get
+                seconds = (time.monotonic() - begin) * (len(tried) - start) / start
+                if progress and seconds > _LONG:
+                    bar.write(f"{len(tried):,} candidates: {seconds / 60:.1f} minutes at most", file=sys.stderr)
         bar.close()
     tried = tried[:start]
     nearest = tried[int(margins[tried].argmin())]

@@ -141,16 +141,23 @@ def print_swaps(swaps: Swaps, line: int | None = None) -> None:
     )
 
 
-def print_flips(result: Flips) -> None:
-    """Print the verdict on one text: the replacement that flips the decision, or what was tried."""
-    shares = [row for row in result.rows() if row["flips"]] if result.tried == result.total else []
+def print_flips(result: Flips, exhaustive: bool = False) -> None:
+    """Print the verdict on one text: the replacement that flips the decision, or what was tried.
+
+    The shares of flips follow where the search went on after the first one, or ended: exact, or from the least to the
+    most where not all candidates were tried.
+    """
+    shares = [row for row in result.rows() if row["flips"]] if exhaustive or result.tried == result.total else []
     columns: Columns = {
         "position": "position",
         "word": _short,
-        "candidates": "tried",
+        "candidates": "candidates",
+        "tried": "tried",
         "flips": "flips",
-        "": lambda row: Bar(row["share"], 1.0),
-        "share": "share",
+        "": lambda row: Bar(row["low"], 1.0),
+        "share": lambda row: (
+            number(row["low"], 2) + (f" to {number(row['high'], 2)}" if row["high"] > row["low"] else "")
+        ),
     }
     show(
         f"{result.model}, {measured_on(result.on)}; candidates: {result.candidates}",

@@ -126,8 +126,9 @@ function sentence(row) {
 }
 
 function detail(row) {
-  const head = ["word", "masked", "typical", "worst", "with", "flips"].map((name) =>
-    element("th", name, {scope: "col", ...(["masked", "typical", "worst"].includes(name) ? {class: "number"} : {})}));
+  const counted = (row.flipping ?? null) !== null;
+  const head = ["word", "masked", "typical", "worst", "with", "flips", ...(counted ? ["candidates that flip"] : [])].map((name) =>
+    element("th", name, {scope: "col", ...(["masked", "typical", "worst", "candidates that flip"].includes(name) ? {class: "number"} : {})}));
   const lines = (row.words ?? []).map((one) => element("tr", [
     element("th", one.word, {scope: "row", dir: "auto"}),
     element("td", signed(one.masked), {class: "number"}),
@@ -135,6 +136,7 @@ function detail(row) {
     element("td", signed(one.worst), {class: "number"}),
     element("td", shown(one.replacement), {dir: "auto"}),
     element("td", one.flip ? "flips" : ""),
+    ...(counted ? [element("td", `${one.flips} of ${one.tried}`, {class: "number"})] : []),
   ], one.leads ? {class: "best"} : {}));
   const steps = [["Previous text", row.number - 1], ["Next text", row.number + 1]]
     .filter(([, number]) => number >= 0 && number < data.texts.length)
