@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from wordsway import RandomAttention, gaussian_context, one_word_generalization, respond, response_sensitivity
 from wordsway.maps import Score
+from wordsway.maps.catalogue import map_named
 from wordsway.maps.scores import Array
 from wordsway.threads import one_thread
 
@@ -110,6 +111,17 @@ def test_entering_takes_less_than_a_tenth_of_a_millisecond() -> None:
         return (time.perf_counter() - start) / 100
 
     assert min(seconds() for _ in range(5)) < 1e-4
+
+
+@pytest.mark.parametrize("name", ["rf", "drf", "raf"])
+def test_eight_threads_at_once_get_the_numbers_of_one(name: str) -> None:
+    def measure(seed: int) -> float:
+        response = map_named(name).respond(gaussian_context(12, 8, seed=seed), 0, seed=seed)
+        return response_sensitivity(response, 0, ceiling=None, seed=seed).value
+
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(measure, range(8)))
+    assert together == [measure(seed) for seed in range(8)]
 
 
 def test_small_attention_is_computed_on_one_thread() -> None:

@@ -128,6 +128,19 @@ def test_at_most_two_trials_per_worker_are_submitted_at_once(path: Path) -> None
     assert 3 <= pool.most <= 6
 
 
+def test_what_another_run_finished_meanwhile_is_not_run_again(path: Path) -> None:
+    planned = trials.experiment(points=4, trials=5)
+
+    def finish_all(count: int) -> None:
+        if count == 0:
+            run(planned, path, Immediate(1))
+
+    pool = Immediate(1, finish_all)
+    summary = run(planned, path, pool)
+    assert len(pool.submitted) <= 1
+    assert (summary.done, summary.stored, summary.complete) == (0, 0, True)
+
+
 # Errors
 
 

@@ -259,6 +259,14 @@ def test_opening_waits_for_a_writer_before_write_ahead_mode(tmp_path: Path) -> N
     assert sides(path) == []
 
 
+def test_a_commit_reaches_the_disk(path: Path) -> None:
+    """With synchronous = OFF (0), a power failure could damage the file; no test with killed processes notices."""
+    for _ in ("made", "opened again"):
+        with Store(path) as store:
+            assert store._db.execute("PRAGMA synchronous").fetchone()[0] >= 1
+            assert store._db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+
+
 @pytest.mark.parametrize("count", [1, 20, 121])
 def test_what_was_added_survives_a_killed_process(tmp_path: Path, count: int) -> None:
     path = tmp_path / "store.sqlite"

@@ -154,6 +154,33 @@ def test_code_and_missing_poolers_are_ignored_and_global_randomness_is_not_touch
     assert torch.equal(before, torch.get_rng_state())
 
 
+def test_pickles_are_never_read(folder: Path) -> None:
+    """Not even where the list of the files of the weights names one beside whole weights."""
+    code = b"cposix\nsystem\n(S'touch %s'\ntR." % str(folder / "mark").encode()
+    (folder / "pytorch_model.bin").write_bytes(code)
+    assert ws.load(str(folder)).layers == small.LAYERS
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text('{"metadata": {}, "weight_map": {"x": "pytorch_model.bin"}}')
+    with pytest.raises(InputError, match="must hold a whole model"):
+        ws.load(str(folder))
+    assert not (folder / "mark").exists()
+
+
+def test_only_safetensors_and_no_code_are_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import transformers
+
+    original = vars(transformers.PreTrainedModel)["from_pretrained"].__func__
+    asked = []
+
+    def spy(cls: Any, *arguments: Any, **options: Any) -> Any:
+        asked.append((options["use_safetensors"], options["trust_remote_code"], options["local_files_only"]))
+        return original(cls, *arguments, **options)
+
+    monkeypatch.setattr(transformers.PreTrainedModel, "from_pretrained", classmethod(spy))
+    ws.load(str(folder))
+    assert asked == [(True, False, True)]
+
+
 def test_settings_of_transformers_are_restored(folder: Path) -> None:
     from transformers.utils import logging
 
