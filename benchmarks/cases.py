@@ -101,7 +101,7 @@ CASES: dict[str, Case] = {
     ),
     "rf-150": _large("rf, n=150, d=768: a dense V would need 106 GB", 150, 768, None, 3, 2, 2 * _GB),
     "drf-8": _large("drf, L=8, n=80, d=768: dense weights would need 242 GB", 80, 768, 8, 3, 6, 4 * _GB),
-    "rf-10000": _large("rf, n=10,000, d=768: a dense V would need 472 TB", 10_000, 768, None, 1, 120, 12 * _GB),
+    "rf-10000": _large("rf, n=10,000, d=768: a dense V would need 472 TB", 10_000, 768, None, 1, 8, 2 * _GB),
     "profile": Case(
         "raf, n=250, d=768, along each of the 250 words",
         alone.profile,

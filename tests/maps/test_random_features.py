@@ -12,7 +12,7 @@ from torch import Tensor
 from maps.twins import normal, plain_layers
 from wordsway import DeepRandomFeatures, RandomFeatures, gaussian_context, random_feature_response, respond
 from wordsway.activations import ACTIVATIONS
-from wordsway.maps import FeatureMap, Response
+from wordsway.maps import FeatureMap, Response, random_features
 from wordsway.maps.layers import LayeredResponse
 from wordsway.testing import MapConformance
 
@@ -171,6 +171,32 @@ def test_the_cheap_form_is_a_map_at_its_context(depth: int | None, word: int | t
     assert grad is not None
     along = (grad * direction).flatten(1).sum(1)
     assert torch.allclose((ends[0] - ends[1]) / (2 * step), along, rtol=0, atol=1e-6 * float(along.abs().max()))
+
+
+@pytest.mark.parametrize("word", [0, 2, (2, 0)])
+def test_many_features_are_drawn_in_float32_and_changes_keep_their_digits(
+    word: int | tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also changes that are far smaller than a rounding error of the features in float32."""
+    monkeypatch.setattr(random_features, "_MANY", 1000)
+    X = gaussian_context(N, D, 4)
+    response = random_feature_response(X, word, k=1000, seed=9)
+    assert isinstance(response, LayeredResponse)
+    assert [block.dtype for block in response.blocks] == [torch.float32] * len(response.blocks)
+    for size in (1e-9, 1.0):
+        delta = (size * normal(3, *response.shape, seed=2)).float().double()
+        value, grad = response.change(delta)
+        moved = delta.clone().requires_grad_(True)
+        parts = moved.reshape(3, -1, D).unbind(1)
+        shift = sum(block.dense().double() @ part.mT for block, part in zip(response.blocks, parts, strict=True))
+        change = torch.relu(response.starts[0] + shift) - torch.relu(response.starts[0])
+        expected = change.norm(dim=0) / response.norm
+        expected.sum().backward()
+        assert value.dtype == torch.float64
+        assert torch.allclose(value, expected.detach(), rtol=1e-5, atol=0)
+        assert grad is not None
+        assert moved.grad is not None
+        assert torch.allclose(grad, moved.grad, rtol=1e-4, atol=1e-5 * float(moved.grad.abs().max()))
 
 
 def test_the_cheap_form_starts_from_features_of_the_right_law() -> None:

@@ -23,6 +23,7 @@ _SHARE = 0.25  # of |a| that the adversarial part of a change must exceed to tur
 _MARGIN = 4.0  # deviations above the width, up to which the effect of that adversarial part is interpolated
 _FAR = 40.0  # beyond it a Gaussian tail is below the smallest number
 _SLACK = 1e-9  # relative, for rounding
+_ROWS = 2**16  # pre-activations that are summed over at a time, so that temporary arrays stay in the cache
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,8 @@ def _best_step(layer: GaussianLayer, of: Perturbations, lipschitz: float, rectif
     if not rectified:
         return _step(layer, of, lipschitz, a, a[:0], a, a[:0])
     cuts = [cut * layer.scale * of.radius for cut in _CUTS]
-    steps = [_step(layer, of, lipschitz, a[a > 0], -a[a <= 0], a[a > -cut], -a[a <= -cut]) for cut in cuts]
+    on, off = a[a > 0], -a[a <= 0]
+    steps = [_step(layer, of, lipschitz, on, off, a[a > -cut], -a[a <= -cut]) for cut in cuts]
     return min(steps, key=lambda step: step.radius[1] * of.radius + step.width[1] * of.width + step.constant[1])
 
 
@@ -130,12 +132,14 @@ def _step(
     """One comparison: neurons are divided by their |a| into on and off in the norm |u'|, near and far in <h, u'>."""
     scale, rho = layer.scale, layer.scale * of.radius
     size = math.sqrt(max(len(near), 1))
-    off_square = _excess(off * _threshold(layer, of, 1.0), rho)[1]
-    far_mean, far_square = _excess(far * _threshold(layer, of, 1.0 - _SHARE), rho)
-    c = (2 * _SHARE * size / (scale * (of.width + _MARGIN * of.radius)) * far).clamp_max(_FAR)
-    tail = _tail(c)
-    turned = float(tail.sum()) / (2 * size)
-    turned_square = float(((3 + c.square()) * tail - c * _density(c)).clamp_min(0).sum())
+    off_square = _excess(off, _threshold(layer, of, 1.0), rho)[1]
+    far_mean, far_square = _excess(far, _threshold(layer, of, 1.0 - _SHARE), rho)
+    turned = turned_square = 0.0
+    for part in torch.split(far, _ROWS):
+        c = (2 * _SHARE * size / (scale * (of.width + _MARGIN * of.radius)) * part).clamp_max(_FAR)
+        tail = _tail(c)
+        turned += float(tail.sum()) / (2 * size)
+        turned_square += float(((3 + c.square()) * tail - c * _density(c)).clamp_min(0).sum())
     spread = math.sqrt(len(near) / 8) / size + math.sqrt(turned_square) / (4 * size)
     beyond = math.sqrt(math.pi / 2) * math.exp(-(_MARGIN**2) / 2) * len(far) / (4 * size)
     along = _ratio(layer, of) * float(torch.linalg.vector_norm(near))
@@ -173,12 +177,15 @@ def _threshold(layer: GaussianLayer, of: Perturbations, share: float) -> float:
     return max(left, math.sqrt(share**2 - relative**2)) if relative <= share else left
 
 
-def _excess(x: Tensor, rho: float) -> tuple[float, float]:
-    """Sums over x of E (rho g - x)_+ and of E (rho g - x)_+^2."""
-    y = (x / rho).clamp_max(_FAR)
-    density, tail = _density(y), _tail(y)
-    first, second = density - y * tail, (1 + y.square()) * tail - y * density
-    return rho * float(first.clamp_min(0).sum()), rho**2 * float(second.clamp_min(0).sum())
+def _excess(a: Tensor, share: float, rho: float) -> tuple[float, float]:
+    """Sums over x = share a of E (rho g - x)_+ and of E (rho g - x)_+^2."""
+    first = second = 0.0
+    for part in torch.split(a, _ROWS):
+        y = (share / rho * part).clamp_max(_FAR)
+        density, tail = _density(y), _tail(y)
+        first += float((density - y * tail).clamp_min(0).sum())
+        second += float(((1 + y.square()) * tail - y * density).clamp_min(0).sum())
+    return rho * first, rho**2 * second
 
 
 def _density(x: Tensor) -> Tensor:

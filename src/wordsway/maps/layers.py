@@ -27,7 +27,9 @@ from wordsway.maps.response import (
 )
 
 _MANY = 1024  # features from which on one start is used
+_FUSED = 2**17  # pre-activations of a block of rows that goes through the last activation at once: 1 MB in float64
 _BATCH = 2**25  # numbers in the features of a batch, when only values are computed: 256 MB in float64
+_NOT_FINITE = "the features of a perturbed context are not finite: use a smaller radius"
 _FAILURE = 1e-9  # of a ceiling over random weights: half for their norms, half for the comparison
 
 
@@ -90,30 +92,47 @@ class LayeredResponse:
         )
 
     def _forward(self, delta: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Pre-activations by layer and the change of the features, all (k, B)."""
+        """Pre-activations of the hidden layers and the change of those of the last one, all (k, B)."""
         check_moves(delta, self.shape)
-        moves = delta.to(self.base).reshape(-1, len(self.blocks), self.shape[-1])  # B m d
+        moves = delta.to(self.base.device, self.blocks[0].dtype).reshape(-1, len(self.blocks), self.shape[-1])  # B m d
         needed = 4 * len(self.starts) * self.starts[0].numel() * moves.shape[0] * moves.element_size()
         memory.require(needed, "the features of a batch of perturbations", "evaluate fewer perturbations at once")
         shift = self.blocks[0] @ moves[:, 0].mT
         for slot, block in enumerate(self.blocks[1:], 1):
             shift = shift + block @ moves[:, slot].mT
         reached = []
-        for layer, start in enumerate(self.starts):
+        for start, layer in zip(self.starts, self.deeper, strict=False):
             reached.append(start + shift)
-            change = self.phi(reached[-1]) - self.phi(start)
-            if layer < len(self.deeper):
-                shift = self.deeper[layer] @ change
+            shift = layer @ (self.phi(reached[-1]) - self.phi(start))
+        return reached, shift
+
+    def _last(self, shift: Tensor) -> tuple[Tensor, Tensor]:
+        """Pre-activations of the last layer and the change of the features, (k, B)."""
+        reached = self.starts[-1] + shift
+        change = self.phi(reached) - self.base
         if not all_finite(change):
-            raise NumericalError("the features of a perturbed context are not finite: use a smaller radius")
+            raise NumericalError(_NOT_FINITE)
         return reached, change
 
-    def _backward(self, reached: list[Tensor], above: Tensor, delta: Tensor) -> Tensor:
-        """Gradient in Delta from the gradient in the features, (k, B)."""
-        back = above * self.phi.derivative(reached[-1])
-        for layer, at in zip(reversed(self.deeper), reversed(reached[:-1]), strict=True):
+    def _square(self, shift: Tensor, gradient: bool) -> Tensor:
+        """The squared change, (B,), in blocks of rows; with `gradient`, that in the pre-activations replaces shift."""
+        square = self.base.new_zeros(shift.shape[1])
+        rows = max(1, _FUSED // max(1, shift.shape[1]))
+        for start, base, part in zip(*(torch.split(x, rows) for x in (self.starts[-1], self.base, shift)), strict=True):
+            reached = start + part
+            change = self.phi(reached).sub_(base)
+            if not all_finite(change):
+                raise NumericalError(_NOT_FINITE)
+            square += (change * change).sum(0)
+            if gradient:
+                part.copy_(change.mul_(2).mul_(self.phi.derivative(reached)))
+        return square
+
+    def _backward(self, reached: list[Tensor], back: Tensor, delta: Tensor) -> Tensor:
+        """Gradient in Delta from the gradient in the pre-activations of the last layer, (k, B)."""
+        for layer, at in zip(reversed(self.deeper), reversed(reached), strict=True):
             back = (layer.T @ back) * self.phi.derivative(at)
-        pulled = [(block.T @ back).mT for block in self.blocks]  # each B d
+        pulled = [(block.T @ back.to(block.dtype)).mT.to(self.base) for block in self.blocks]  # each B d
         return torch.stack(pulled, dim=1).reshape(delta.shape)
 
     def _parts(self, delta: Tensor) -> list[Tensor] | None:
@@ -127,15 +146,15 @@ class LayeredResponse:
         return delta.shape[: delta.ndim - len(self.shape)]
 
     def features(self, delta: Tensor) -> Tensor:
-        _, change = self._forward(delta)
+        _, change = self._last(self._forward(delta)[1])
         return (self.base + change).mT.reshape(self._lead(delta) + self.base.shape[:1])
 
     def change(self, delta: Tensor, gradient: bool = True) -> ValueAndGradient:
         if not gradient and (parts := self._parts(delta)) is not None:
             return torch.cat([self.change(part, False)[0] for part in parts]).reshape(self._lead(delta)), None
-        reached, change = self._forward(delta)
-        square = (change * change).sum(0)
-        grad = self._backward(reached, 2 * change, delta) if gradient else None
+        reached, shift = self._forward(delta)
+        square = self._square(shift, gradient)
+        grad = self._backward(reached, shift, delta) if gradient else None
         return relative(square.reshape(self._lead(delta)), grad, self.norm)
 
     def inner(self, u: Tensor) -> Functional:
@@ -153,10 +172,12 @@ class LayeredResponse:
         bases = vectors @ self.base  # m 1
 
         def functionals(delta: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-            reached, change = self._forward(delta)
+            hidden, shift = self._forward(delta)
+            reached, change = self._last(shift)
 
             def pull(weights: Tensor) -> Tensor:
-                return self._backward(reached, vectors.mT @ weights.to(self.base).reshape(len(vectors), -1), delta)
+                above = vectors.mT @ weights.to(self.base).reshape(len(vectors), -1)
+                return self._backward(hidden, above * self.phi.derivative(reached), delta)
 
             return (bases + vectors @ change).reshape(-1, *self._lead(delta)), pull
 

@@ -23,6 +23,8 @@ from wordsway.maps.layers import LayeredResponse
 from wordsway.maps.response import Response, StackedResponse
 from wordsway.seeds import derive, generator, normal
 
+_MANY = 2**20  # features from which on one layer's weights for a word are drawn in float32
+
 
 class _GaussianLayers:
     """Gaussian layers with an activation after each: what both maps share."""
@@ -217,7 +219,8 @@ def random_feature_response(
     Parameters
     ----------
     X : array (n, d)
-        The context; its dtype is that of the computation.
+        The context; its dtype is that of the computation. The products of a million weights or more with a single
+        layer's word are drawn and kept in float32, which rounds changes and gradients to 1e-7 of themselves.
     word : int or sequence of int
         The word that moves, or the words that move together.
     depth : int, optional
@@ -242,16 +245,17 @@ def random_feature_response(
     _require(width, layers)
     scale = math.sqrt(beta / (n * d))
     first = words if together else (0,)  # single words share what is drawn for the first one
-    block = LazyGaussian(width, len(first) * d, scale, derive(seed, "layer 1"), context.dtype)
+    dtype = torch.float32 if layers == 1 and width >= _MANY else context.dtype
+    block = LazyGaussian(width, len(first) * d, scale, derive(seed, "layer 1"), dtype)
     lengths = torch.linalg.vector_norm(context, dim=1)  # n
     lengths[list(first)] = 0.0
     rest = float(torch.linalg.vector_norm(lengths))
     others = normal(generator(seed, "other words"), width, context.dtype) * (scale * rest)
-    start = others + block @ context[list(first)].reshape(-1)
+    start = others + block @ context[list(first)].reshape(-1).to(dtype)
     if words != first:
         product = _share(others, lengths * scale, words[0], seed)
         block = LazyGaussian.conditioned(
-            context[words[0]], product, scale, derive(seed, f"layer 1, word {words[0]}"), context.dtype
+            context[words[0]], product, scale, derive(seed, f"layer 1, word {words[0]}"), dtype
         )
     blocks: list[GaussianMatrix] = [block.columns(slot * d, (slot + 1) * d) for slot in range(len(words))]
     deeper = _deeper(width, layers, beta, seed, context.dtype)
