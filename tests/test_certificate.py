@@ -9,12 +9,12 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from maps.twins import Setting, normal
+from maps.twins import Setting, normal, plain_attention
 from scipy.special import expit
 from torch import Tensor
 
-from wordsway import Attention, RandomAttention, gaussian_context, normalize, respond, word_sensitivity
-from wordsway.maps import Score, capture, certificate
+from wordsway import Attention, RandomAttention, gaussian_context, normalize, respond, review_contexts, word_sensitivity
+from wordsway.maps import Score, capture, certificate, moved_row
 from wordsway.maps.certificate import Multipliers, RowBounds
 from wordsway.maps.one_word import OneWordResponse
 
@@ -57,6 +57,10 @@ def _multipliers(rows: RowBounds, seed: int, size: float, kinds: int) -> Multipl
 
 def _bound(rows: RowBounds, at: Multipliers) -> float:
     return rows.own + float(certificate._row_maxima(rows, at).sum()) + certificate._ball(rows, at)
+
+
+def _unit(rows: Tensor) -> Tensor:
+    return torch.nn.functional.normalize(rows, dim=-1)
 
 
 def _in_ball(count: int, d: int, radius: float, seed: int) -> Tensor:
@@ -381,6 +385,54 @@ def test_ceilings_of_sigmoid_scores(n: int, d: int) -> None:
     assert found.ceiling is not None
     print(f"sigmoid, n = {n}, d = {d}: ceiling / value {found.ceiling / found.value:.2f} (quick)")
     assert 1 <= found.ceiling / found.value < 2.5
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 1000),
+    causal=st.booleans(),
+    scale=st.sampled_from([0.3, 1.0, 3.0]),
+    middle=st.floats(-0.95, 0.95),
+    half=st.sampled_from([1e-3, 0.05, 0.3]),
+)
+def test_the_moved_row_stays_within_the_bound_of_a_slab(
+    seed: int, causal: bool, scale: float, middle: float, half: float
+) -> None:
+    """About the row in the middle of the slab, at random points of it and uphill of them."""
+    radius, d, n = 3.0, 6, 12
+    phi = Setting("sigmoid", causal=causal).attention(d, seed)
+    X = scale * (gaussian_context(n, d, seed) + 2 * normal(1, d, seed=seed))
+    response = respond(phi, X, n - 1 - seed % 3)
+    assert isinstance(response, OneWordResponse)
+    axis = _unit(normal(d, seed=seed + 1))
+    keys = moved_row._Keys.of(response, 0, 0, radius).slab(axis.numpy(), middle * radius, half * radius)
+    with np.errstate(all="ignore"):
+        row = moved_row._Row.of(response, 0, keys, radius / response.norm)
+        assert row is not None
+        bound, _ = row.bound(math.inf)
+    mean, delta = torch.from_numpy(row.mean), _in_ball(200, d, radius, seed)
+    largest = 0.0
+    for _ in range(4):
+        along = (delta @ axis).clamp((middle - half) * radius, (middle + half) * radius).clamp(-radius, radius)
+        across = _unit(delta - (delta @ axis)[:, None] * axis)
+        delta = along[:, None] * axis + (radius**2 - along**2).clamp_min(0).sqrt()[:, None] * across
+        delta = delta.requires_grad_()
+        rows = plain_attention(phi)(X + delta[:, None] * (torch.arange(n) == response.words[0])[:, None])
+        changes = (rows[:, response.words[0]] - mean).norm(dim=-1)
+        largest = max(largest, float(changes.detach().max()) / response.norm)
+        delta = delta.detach() + radius * _unit(torch.autograd.grad(changes.sum(), delta)[0])
+    assert largest <= bound * (1 + 1e-9)
+
+
+def test_slabs_bound_a_row_whose_gains_may_all_be_tiny() -> None:
+    """Words of a text have much in common: one move lowers nearly all their sigmoid scores."""
+    phi, X = RandomAttention(384, "sigmoid"), review_contexts(1, 100, 384)[0][0]
+    response = respond(phi, X, 3)
+    found = [response.ceiling(math.sqrt(384), effort) for effort in ("quick", "tight")]
+    quick, tight = (float(c.value) for c in found if c is not None)
+    value = word_sensitivity(phi, X, 3, ceiling=None).value
+    print(f"sigmoid, a review: ceiling / value {quick / value:.2f} (quick), {tight / value:.2f} (tight)")
+    assert value <= tight < 2.5 * value < quick
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
