@@ -15,8 +15,9 @@ from torch import Tensor
 
 from wordsway import NumericalError, gaussian_context
 from wordsway.activations import activation
-from wordsway.kernels import FeatureModel, feature_robustness, robustness_sweep
+from wordsway.kernels import FeatureModel, feature_robustness, robustness, robustness_sweep
 from wordsway.kernels.features import FeatureBlocks, feature_rows
+from wordsway.seeds import generator, signs
 
 SMOOTH = ("square", "tanh", "cos", "softplus", "gelu", "sigmoid")
 
@@ -58,7 +59,7 @@ def test_the_gradient_is_that_of_the_explicit_model(kind: str, name: str, count:
 def test_blocks_of_any_size_are_the_same_in_every_pass(keep: bool, transform: Any) -> None:
     inputs = normal(4, 3)
     blocks = FeatureBlocks(inputs, [2500, 10, 1100], 5, transform, rows=1, keep=keep)
-    whole = torch.cat(list(feature_rows(2500, 3, 5, 10**6)))
+    whole = torch.cat(list(feature_rows(2500, 3, 5, 10**6))).double()
     products = inputs @ whole.mT
     for _ in range(2):
         parts = list(blocks)
@@ -67,6 +68,30 @@ def test_blocks_of_any_size_are_the_same_in_every_pass(keep: bool, transform: An
         assert torch.equal(torch.cat([block for block, _, _ in parts]), whole)
         values = torch.cat([values for _, values, _ in parts], 1)
         torch.testing.assert_close(values, products if transform is None else transform(products))
+
+
+@pytest.mark.parametrize("name", ["tanh", "relu", "cos"])
+def test_large_features_in_float32_have_the_same_sensitivity_to_six_digits(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = gaussian_context(41, 30), signs(generator(0, "labels"), 40)
+    exact = feature_robustness("rf", X[:-1], y, X[-1], 3000, name)
+    monkeypatch.setattr(robustness, "_LARGE", 1)
+    model = FeatureModel("rf", X[:-1], y, 3000, name)
+    assert {block.dtype for block in model.weights()} == {torch.float32}
+    assert model.kernel.dtype == torch.float64
+    found = model.robustness(X[-1])
+    assert found.value == pytest.approx(exact.value, rel=2e-6)
+    assert found.value != exact.value
+    assert torch.allclose(found.gradient, exact.gradient, rtol=0, atol=1e-5 * exact.value)
+
+
+def test_features_of_inputs_that_nearly_repeat_are_computed_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = gaussian_context(21, 30), signs(generator(0, "labels"), 20)
+    X[1] = X[0] + 1e-4 * X[2]
+    exact = feature_robustness("rf", X[:-1], y, X[-1], 3000)
+    monkeypatch.setattr(robustness, "_LARGE", 1)
+    assert feature_robustness("rf", X[:-1], y, X[-1], 3000).value == exact.value
 
 
 def test_rows_of_the_weights_depend_on_nothing_else() -> None:

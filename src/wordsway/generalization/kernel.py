@@ -12,6 +12,7 @@ from torch import Tensor
 from wordsway.errors import NumericalError
 
 _ROUNDING = 10 * float(np.finfo(float).eps)  # times N + sqrt(p): the size of rounding errors in K relative to K
+_COLUMNS = 4096  # of float32, that are summed at once
 _FITTED = (
     1e-4  # largest error of an interpolator, relative to the labels: about as many digits of its gradient are right
 )
@@ -24,8 +25,12 @@ class Gram:
         self._half = np.zeros((count, count), order="F")
 
     def add(self, features: Tensor) -> Gram:
-        """Add F F^T, in N^2 operations per column."""
+        """Add F F^T, in N^2 operations per column; columns of float32 are summed in float32, the blocks in float64."""
         block = features.contiguous().numpy().T  # columns x N, as BLAS stores it
+        if features.dtype == torch.float32:
+            for part in np.array_split(block, -(-len(block) // _COLUMNS)):
+                self._half += linalg.blas.ssyrk(1.0, part, trans=1, lower=0)
+            return self
         self._half = linalg.blas.dsyrk(1.0, block, beta=1.0, c=self._half, trans=1, lower=0, overwrite_c=1)
         return self
 
@@ -41,6 +46,8 @@ class KernelSolver:
 
     Attributes
     ----------
+    inverse_condition : float
+        Estimate for the scaled K in the 1-norm; 0 where it has no Cholesky factor.
     singular : bool
         Whether an eigenvalue of the scaled K is at most 10 (N + sqrt(p)) eps times the largest one: it may be rounding.
         Solutions are then those of the pseudo-inverse, with these eigenvalues cut off.
@@ -57,7 +64,7 @@ class KernelSolver:
         roots = np.sqrt(matrix.diagonal())
         self._scale = np.where(roots > 0, roots, 1.0)
         scaled = matrix / self._scale / self._scale[:, None]
-        self._factor = _cholesky(scaled, cut)
+        self._factor, self.inverse_condition = _cholesky(scaled, cut)
         self.singular = False
         if self._factor is None:
             values, vectors = linalg.eigh(scaled, check_finite=False)
@@ -89,11 +96,11 @@ class KernelSolver:
         return alpha, error
 
 
-def _cholesky(matrix: np.ndarray, cut: float) -> tuple[np.ndarray, bool] | None:
-    """Return the Cholesky factor, or None where the estimate of the inverse condition is not above the cut."""
+def _cholesky(matrix: np.ndarray, cut: float) -> tuple[tuple[np.ndarray, bool] | None, float]:
+    """Return the Cholesky factor, None where the inverse condition is not above the cut, and an estimate of that."""
     try:
         factor = linalg.cho_factor(matrix, lower=True, check_finite=False)
     except linalg.LinAlgError:
-        return None
+        return None, 0.0
     inverse_condition, _ = linalg.lapack.dpocon(factor[0], np.linalg.norm(matrix, 1), uplo="L")
-    return factor if inverse_condition > cut else None
+    return (factor if inverse_condition > cut else None), float(inverse_condition)

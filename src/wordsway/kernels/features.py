@@ -25,7 +25,8 @@ from wordsway.activations import Activation
 from wordsway.activations import activation as activation_named
 from wordsway.checks import check_choice
 from wordsway.errors import InputError, NumericalError
-from wordsway.seeds import generator, normal
+from wordsway.gaussian.base import draw_normal
+from wordsway.seeds import generator
 
 KINDS = ("rf", "ntk")
 BLOCK = 2 * 10**8  # bytes of a block of weights and of its products with the inputs
@@ -37,8 +38,8 @@ _CHUNK = 1024  # rows of weights that are drawn together
 def feature_rows(width: int, d: int, seed: int, rows: int) -> Iterator[Tensor]:
     """Yield the rows of a (width, d) matrix of independent N(0, 1/d) entries, about `rows` at a time.
 
-    Row i depends on the seed, on d and on i alone: fewer rows of the same seed are the first ones. Drawn in float64,
-    anew each time.
+    Row i depends on the seed, on d and on i alone: fewer rows of the same seed are the first ones. Drawn anew each
+    time, in float32.
     """
     together = max(1, rows // _CHUNK)
     chunks = -(-width // _CHUNK)
@@ -49,7 +50,9 @@ def feature_rows(width: int, d: int, seed: int, rows: int) -> Iterator[Tensor]:
 
 
 def _draw(d: int, seed: int, number: int) -> Tensor:
-    return normal(generator(seed, f"features {number}"), (_CHUNK, d)) / math.sqrt(d)
+    rows = torch.empty(_CHUNK, d, dtype=torch.float32)
+    draw_normal(rows, 1 / math.sqrt(d), generator(seed, f"features {number}"))
+    return rows
 
 
 class FeatureBlocks:
@@ -67,6 +70,8 @@ class FeatureBlocks:
         Rows of a block, default: as many as take 200 MB.
     keep : bool, optional
         Whether values are kept for the next pass, default: if they fit into 3 GB and a third of the free memory.
+    dtype : torch.dtype
+        Of blocks and values.
     """
 
     def __init__(
@@ -77,10 +82,12 @@ class FeatureBlocks:
         transform: Callable[[Tensor], Tensor] | None = None,
         rows: int | None = None,
         keep: bool | None = None,
+        dtype: torch.dtype = torch.float64,
     ) -> None:
         self.inputs, self.widths, self.seed, self.transform = inputs, sorted(widths), seed, transform
+        self._cast = inputs.to(dtype)
         self._rows = rows or BLOCK // (8 * sum(inputs.shape))
-        fits = 8 * len(inputs) * self.widths[-1] <= min(_KEPT, memory.available() // 3)
+        fits = dtype.itemsize * len(inputs) * self.widths[-1] <= min(_KEPT, memory.available() // 3)
         self._keep = fits if keep is None else keep
         self._kept: list[Tensor] = []
 
@@ -94,7 +101,7 @@ class FeatureBlocks:
         end = 0
         for drawn in feature_rows(self.widths[-1], self.inputs.shape[1], self.seed, self._rows):
             cuts = [width - end for width in self.widths if 0 < width - end < len(drawn)]
-            yield from drawn.tensor_split(cuts)
+            yield from drawn.to(self._cast.dtype).tensor_split(cuts)
             end += len(drawn)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor, int]]:
@@ -105,7 +112,7 @@ class FeatureBlocks:
             if number < len(self._kept):
                 values = self._kept[number]
             else:
-                values = self.inputs @ block.mT
+                values = self._cast @ block.mT
                 values = values if self.transform is None else self.transform(values)
                 if self._keep:
                     self._kept.append(values)
@@ -147,6 +154,7 @@ class FeatureFormulas:
 
     def share(self, x: Tensor, inputs: Tensor, block: Tensor, features: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
         """Return what a block adds to f(x), (m,), and to its gradient, (m, d), for m rows of alpha (m, N)."""
+        x, inputs, alpha = x.to(block), inputs.to(block), alpha.to(block)
         products = block @ x  # rows
         if self.kind == "rf":
             pulled = alpha @ features  # m rows
@@ -158,6 +166,7 @@ class FeatureFormulas:
 
     def interaction(self, x: Tensor, inputs: Tensor, block: Tensor, features: Tensor) -> Tensor:
         """Return what a block adds to the interaction matrix, (d, N): the gradient for alpha = I."""
+        x, inputs = x.to(block), inputs.to(block)
         products = block @ x
         if self.kind == "rf":
             return block.mT @ (self.phi.derivative(products)[:, None] * features.mT)

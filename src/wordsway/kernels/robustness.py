@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+_LARGE = 1e9  # products of inputs and weights from which on random features are computed in float32
+_CONDITION = 1e-5  # inverse condition of a kernel below which they are computed again in float64
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Terms(Record):
     """The terms of the proofs, for the interaction matrix I = grad phi(x)^T Phi^T (d x N) and the kernel K.
@@ -178,6 +182,8 @@ def feature_robustness(
 
     Notes
     -----
+    Random features of 10^9 products or more are computed in float32, and their kernel is summed and solved in float64:
+    S agrees to about 6 digits. Where its inverse condition is below 1e-5, all is computed again in float64.
     Cost: rf O(N k (d + N)), ntk O(N k (d + N) + N^2 d), and N^3 / 3 for the solution; memory N^2, N k up to
     3 GB, and blocks of 200 MB.
     """
@@ -199,13 +205,21 @@ class FeatureModel:
         features = self._formulas.count(self.width, self.inputs)
         count = len(self.inputs)
         memory.require(4 * 8 * count**2 + 3 * BLOCK, f"a {count} x {count} kernel", "use fewer samples")
+        large = kind == "rf" and self.inputs.numel() * self.width >= _LARGE
         with ResourceUsage() as self.cost:
-            self._blocks = FeatureBlocks(self.inputs, [self.width], self.seed, self._formulas.features)
-            gram = Gram(count)
-            for _, block, _ in self._blocks:
-                gram.add(block)
-            self.kernel = self._formulas.kernel(gram.matrix(), self._blocks)
-            self.alpha, self.fit = KernelSolver(self.kernel, features).interpolate(self.labels)
+            solver = self._solver(torch.float32 if large else torch.float64, features)
+            if large and solver.inverse_condition < _CONDITION:
+                solver = self._solver(torch.float64, features)
+            self.alpha, self.fit = solver.interpolate(self.labels)
+
+    def _solver(self, dtype: torch.dtype, features: int) -> KernelSolver:
+        """Compute features in this dtype, and the kernel of float64."""
+        self._blocks = FeatureBlocks(self.inputs, [self.width], self.seed, self._formulas.features, dtype=dtype)
+        gram = Gram(len(self.inputs))
+        for _, block, _ in self._blocks:
+            gram.add(block)
+        self.kernel = self._formulas.kernel(gram.matrix(), self._blocks)
+        return KernelSolver(self.kernel, features)
 
     def weights(self) -> Iterator[Tensor]:
         """Yield blocks of rows of the weights, (rows, d), the same every time: N(0, 1/d)."""
