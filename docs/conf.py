@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import runpy
 import sys
 import tomllib
 from pathlib import Path
@@ -29,6 +31,7 @@ myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
 nitpicky = False
 exclude_patterns = ["_build"]
+source_suffix = {".md": "markdown", ".ipynb": "markdown"}  # notebooks become MyST when they are read
 html_theme = "furo"
 html_title = f"{project} {release}"
 html_static_path: list[str] = []
@@ -40,10 +43,34 @@ templates_path: list[str] = []
 
 
 def setup(app: Sphinx) -> None:
-    """Formulas become MathML, which browsers draw by themselves."""
+    """Formulas become MathML, which browsers draw by themselves; notebooks and the gallery become pages."""
     app.add_node(nodes.math, override=True, html=(_inline, None))
     app.add_node(nodes.math_block, override=True, html=(_display, None))
+    app.connect("source-read", _rendered)
     app.connect("autodoc-process-docstring", _plain, priority=100)  # before sections are read
+
+
+def _rendered(app: Sphinx, name: str, source: list[str]) -> None:
+    """Turn a notebook into a page, and fill the gallery with a picture for each figure."""
+    if name.startswith("notebooks/"):
+        source[0] = runpy.run_path(str(_ROOT / "tools" / "notebooks.py"))["as_markdown"](json.loads(source[0]))
+    if name == "gallery":
+        source[0] += _gallery()
+
+
+def _gallery() -> str:
+    """Return a table with the picture and the title of each figure, three in a row."""
+    from wordsway.figures import all_figures
+
+    page = (_ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^\| \[([a-z0-9-]+)\]\((#[^)]*)\)", page, flags=re.MULTILINE))
+    cells = [
+        f"[![{figure.title}](images/{name}.png)](reproduction.md{sections[name]})<br>{name}: {figure.title}"
+        for name, figure in all_figures().items()
+    ]
+    cells += [""] * (-len(cells) % 3)
+    rows = [f"| {' | '.join(cells[start : start + 3])} |" for start in range(0, len(cells), 3)]
+    return "\n".join(["", "| | | |", "|---|---|---|", *rows, ""])
 
 
 def _inline(writer: Any, node: nodes.math) -> None:

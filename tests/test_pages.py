@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import importlib
 import io
+import json
 import re
 import runpy
 import subprocess
@@ -41,6 +42,15 @@ def test_each_example_prints_what_follows_it(name: str) -> None:
         with contextlib.redirect_stdout(printed):
             exec(compile(code, name, "exec"), {})
         assert printed.getvalue() == expected
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_each_notebook_prints_what_is_stored_in_it(path: Path) -> None:
+    tool = runpy.run_path(str(DOCS.parent / "tools" / "notebooks.py"))
+    stored, executed = (json.loads(path.read_text(encoding="utf-8")) for _ in range(2))
+    tool["execute"](executed)
+    assert tool["texts"](executed) == tool["texts"](stored)
+    assert any(output for cell in stored["cells"] for output in cell.get("outputs", ()))
 
 
 def test_every_picture_is_there_and_shown() -> None:
@@ -83,6 +93,10 @@ def test_the_documentation_builds_without_a_warning_and_needs_no_network(tmp_pat
         assert addresses
         assert not [address for address in addresses if "//" in address], path.name
     assert "<math" in (tmp_path / "guide.html").read_text(encoding="utf-8")
+    gallery = (tmp_path / "gallery.html").read_text(encoding="utf-8")
+    assert set(re.findall(r'src="_images/([a-z0-9-]+)\.png"', gallery)) == set(all_figures())
+    for path in (DOCS / "notebooks").glob("*.ipynb"):
+        assert "<pre>" in (tmp_path / "notebooks" / f"{path.stem}.html").read_text(encoding="utf-8")
 
 
 ARCHITECTURE = (DOCS / "architecture.md").read_text(encoding="utf-8")
