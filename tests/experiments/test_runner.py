@@ -305,3 +305,14 @@ def test_the_bar_is_for_terminals(
     printed = screen.getvalue()
     assert (("trials:" in printed), ("2 failed" in printed)) == (shown, shown)
     assert printed.split("\r")[-1].strip() == ""
+
+
+def test_without_a_terminal_progress_is_lines(
+    path: Path, threads: Executor, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("wordsway.experiments.runner._LINE", 0.0)
+    run(trials.experiment(trials.flagged, points=2, flag="/"), path, threads, progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines
+    pattern = r"\d of 4 trials after 0\.0 min(, about 0 min left)?"
+    assert [line for line in lines if not re.fullmatch(pattern, line)] == []

@@ -14,6 +14,7 @@ import torch
 from report.documents import Document, frames, visit
 from wordsway.experiments.experiment import Verdict, tally
 from wordsway.experiments.texts import Options, TextStudy
+from wordsway.figures import SOURCES, all_figures
 from wordsway.memory import ResourceUsage
 from wordsway.models import load
 from wordsway.models.heat import Piece, heat_strip, pieces
@@ -117,7 +118,7 @@ def test_documents_are_valid_and_complete_in_themselves(content: str) -> None:
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     assert {"http-equiv": "Content-Security-Policy", "content": policy} in document.all("meta")
     assert [len(document.all(tag)) for tag in ("title", "h1", "main", "script", "iframe")] == [1, 1, 1, 0, 0]
-    assert all(attributes.get("scope") in {"row", "col"} for attributes in document.all("th"))
+    assert all(attributes.get("scope") in {"row", "col", "rowgroup"} for attributes in document.all("th"))
     assert all(attributes["alt"] for attributes in document.all("img"))
     assert all(re.match(r"data:|#|\./", value) for name in ("src", "href") for value in document.values(name))
     assert not re.search(r"https?:|url\(|@import|srcset", content)
@@ -330,3 +331,18 @@ def test_figures_are_seen_and_a_phone_does_not_scroll_sideways(tmp_path: Path, k
 def test_the_page_of_a_text_fits_a_phone(tmp_path: Path) -> None:
     phone, desk = frames(tmp_path, _text_page("w" * 120))
     assert (phone["width"], desk["width"]) == (360, 1200)
+
+
+def test_figures_are_grouped_by_their_sources_in_the_order_of_these() -> None:
+    names = ["own", "ntk-flow", "fig2-rf", "fig1", "smooth-real"]
+    document = Document(figures_page([FIGURE | {"name": name} for name in names]))
+    assert document.values("id") == ["fig1", "fig2-rf", "smooth-real", "ntk-flow", "own"]
+    assert [link for link in document.values("href") if link.startswith("#")] == [
+        "#fig1",
+        "#fig2-rf",
+        "#smooth-real",
+        "#ntk-flow",
+        "#own",
+    ]
+    assert any("Castin" in text for text in document.texts)
+    assert set(all_figures()) == {name for source in SOURCES for name in source.figures}

@@ -45,6 +45,8 @@ def reproduce(
 
     Stored trials are not run again: after an interrupt, the same command continues.
     """
+    from tqdm import tqdm
+
     from wordsway.experiments import executors
     from wordsway.experiments.experiment import RunConfig
     from wordsway.experiments.results import figure_result
@@ -86,7 +88,7 @@ def reproduce(
         notice(report.plan_line(plan, backend))
         summary = run_plan(plan, store, backend, progress=True)
         results = [figure_result(figure, config, store) for figure in chosen]
-        for result in results:
+        for result in tqdm(results, "drawing", unit="figure", disable=None, leave=False):
             write_figure(result, folder)
         page = write_page(folder, list(all_figures()))
     if as_json:

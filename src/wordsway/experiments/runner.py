@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import sys
+import time
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
@@ -25,6 +27,7 @@ from wordsway.experiments.experiment import Estimate, Experiment, RunConfig, Tri
 from wordsway.experiments.store import DIED, DONE, FAILED, Row, Store
 from wordsway.records import Record
 
+_LINE = 30.0  # seconds between lines of progress where there is no terminal
 POLL = 5.0  # seconds without a result, after which the connection is checked
 _KILLED = "KilledWorker"  # Dask's error for a trial whose workers died, by name: Dask may not be installed
 _ELSEWHERE = "elsewhere"
@@ -160,7 +163,7 @@ def run(
     config : RunConfig, optional
         The scale, the number of trials and the first seed.
     progress : bool
-        Show a bar with the time left on stderr.
+        Show a bar with the time left on stderr, or without a terminal a line every 30 seconds.
 
     Returns
     -------
@@ -189,9 +192,10 @@ def run_plan(
     backend = executors.local() if executor is None else executor
     if not isinstance(backend, Backend):
         backend = executors.wrap(backend)
-    hidden = None if progress else True  # None: shown on a terminal only
+    lines = progress and not sys.stderr.isatty()
+    hidden = lines or not progress
     with tqdm(total=len(missing), desc="trials", unit="trial", disable=hidden, leave=False) as bar:
-        session = _Session(plan, store, backend, bar)
+        session = _Session(plan, store, backend, bar, lines)
         try:
             session.run()
         except KeyboardInterrupt:
@@ -206,8 +210,9 @@ def run_plan(
 class _Session:
     """One run of a plan on one backend."""
 
-    def __init__(self, plan: Plan, store: Store, backend: Backend, bar: Any) -> None:
-        self.store, self.backend, self.bar = store, backend, bar
+    def __init__(self, plan: Plan, store: Store, backend: Backend, bar: Any, lines: bool) -> None:
+        self.store, self.backend, self.bar, self.lines = store, backend, bar, lines
+        self.started = self.told = time.monotonic()
         self.functions = {part.experiment.name: part.experiment.trial for part in plan.parts}
         self.queue = deque(random.Random(os.urandom(8)).sample(plan.missing, len(plan.missing)))
         self.running: dict[Future[Row], Trial] = {}
@@ -233,6 +238,7 @@ class _Session:
                 while queue or self.running:
                     usable = self._submit(executor, queue, window)
                     ended, _ = wait(self.running, POLL, FIRST_COMPLETED)
+                    self._tell()
                     if not ended and self.backend.disconnected():
                         raise self._closed("the connection is lost")
                     if not self._collect(ended, killed) or not usable:
@@ -319,6 +325,15 @@ class _Session:
             self.problems.append(row)
             self.bar.set_postfix_str(f"{len(self.problems)} failed")
         self._count(row.state)
+
+    def _tell(self) -> None:
+        """Print a line of progress every 30 seconds where there is no terminal."""
+        now = time.monotonic()
+        if not self.lines or now - self.told < _LINE:
+            return
+        self.told, done, total = now, sum(self.counts.values()), self.bar.total
+        left = f", about {(now - self.started) * (total - done) / done / 60:.0f} min left" if done else ""
+        print(f"{done} of {total} trials after {(now - self.started) / 60:.1f} min{left}", file=sys.stderr, flush=True)
 
     def _count(self, state: str) -> None:
         self.counts[state] += 1

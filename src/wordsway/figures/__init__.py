@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -11,6 +12,38 @@ from pkgutil import iter_modules
 from wordsway.checks import check_choice
 from wordsway.errors import InputError
 from wordsway.experiments import Experiment
+
+
+@dataclass(frozen=True)
+class Source:
+    """A paper, poster or talk, and the figures about it in its own order."""
+
+    name: str
+    reference: str
+    figures: tuple[str, ...]
+
+
+SOURCES = (
+    Source(
+        "The paper on word sensitivity",
+        "S. Bombari and M. Mondelli, Towards Understanding the Word Sensitivity of Attention Layers: A Study via "
+        "Random Features, ICML 2024",
+        (
+            *("fig1", "fig2-rf", "fig2-drf", "fig3-raf", "fig3-relu", "fig3-layers", "fig3-scores"),
+            *("theorem51", "m-words", "fig4", "fig5", "fig6", "fig7", "appendix-e"),
+        ),
+    ),
+    Source(
+        "The poster on how smooth attention is",
+        "V. Castin, P. Ablin and G. Peyré, How Smooth Is Attention?, ICML 2024",
+        ("smooth-real", "smooth-adversarial", "smooth-bounds", "meanfield"),
+    ),
+    Source(
+        "The slides on optimization and robustness",
+        "M. Mondelli, Optimization, Robustness and Attention in Deep Learning, 2024",
+        ("ntk-lambda", "ntk-loss", "ntk-flow", "robust-rf", "robust-ntk"),
+    ),
+)
 
 
 @lru_cache(maxsize=1)

@@ -12,8 +12,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from wordsway.experiments.experiment import CHECK, FAILS, HOLDS, WEAKER, tally
+from wordsway.figures import SOURCES
 from wordsway.models.heat import background, pieces
 from wordsway.records import cell, html_table, number
+from wordsway.report.formulas import formulas
 from wordsway.report.terminal import plus_minus
 from wordsway.report.texts import change_kind, leading, measured_on, radius_used
 
@@ -37,9 +39,13 @@ def figures_page(figures: Sequence[Mapping[str, Any]]) -> str:
 
     Notes
     -----
-    All text is escaped. Printing shows the light pictures and all numbers.
+    Figures are grouped by their sources, in the order of these; others follow. All text is escaped. Printing shows the
+    light pictures and all numbers.
     """
-    return environment().get_template("figures.html.j2").render(figures=figures)
+    known = {figure["name"]: figure for figure in figures}
+    groups = [(source, [known.pop(name) for name in source.figures if name in known]) for source in SOURCES]
+    shown = [(source, members) for source, members in groups if members]
+    return environment().get_template("figures.html.j2").render(figures=figures, groups=shown, others=[*known.values()])
 
 
 def picture(svg: str, kind: str) -> dict[str, Any]:
@@ -182,6 +188,7 @@ def environment() -> Environment:
         "paragraphs": _paragraphs,
         "share": _share,
         "effect": _effect,
+        "formulas": formulas,
         "html_table": lambda rows: Markup(html_table(rows, limit=None)),
     }
     return environment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from wordsway import figures
 from wordsway.experiments.experiment import NAME, Experiment, RunConfig, Verdict, worst
 from wordsway.experiments.results import FigureResult
 from wordsway.experiments.runner import sizes
@@ -22,14 +24,18 @@ _PAGE = "index.html"
 # Keys of the summary of a figure, with their types.
 _SUMMARY = {"name": str, "title": str, "about": str, "command": str, "facts": dict, "verdicts": list, "table": list}
 _ASSUMPTION = ("theorem", "assumption", "measured", "met")  # files of older versions have none
+_PICTURES = (".svg", "-dark.svg", ".png")
 _COUNTS = ("asked", "finished", "problems")
 
 
 def write_figure(result: FigureResult, folder: Path) -> list[Path]:
-    """Write a figure's table (CSV), pictures (PNG, SVG, SVG for a dark page) and verdicts (JSON)."""
-    name = result.experiment.name
+    """Write a figure's table (CSV), pictures (PNG, SVG, SVG for a dark page) and verdicts (JSON).
+
+    Pictures are drawn again only where the table or the code that draws it has changed.
+    """
+    name, drawn = result.experiment.name, _drawing(result)
     files: dict[str, bytes] = {f"{name}.csv": table_as_csv(result.table).encode()}
-    if result.table:
+    if result.table and not _is_drawn(folder, name, drawn):
 
         def draw(figure: Any) -> None:
             result.experiment.plot(result.table, figure)
@@ -39,10 +45,30 @@ def write_figure(result: FigureResult, folder: Path) -> list[Path]:
             f"{name}-dark.svg": render(draw, "svg", dark=True),
             f"{name}.png": render(draw, "png"),
         }
-    files[f"{name}.json"] = json.dumps(_summary(result), indent=1, ensure_ascii=False).encode()
+    summary = {**_summary(result), "drawing": drawn}
+    files[f"{name}.json"] = json.dumps(summary, indent=1, ensure_ascii=False).encode()
     for file, content in files.items():
         replace_file(folder / file, content)
     return [folder / file for file in files]
+
+
+def _drawing(result: FigureResult) -> str:
+    """Return a checksum of what the pictures of a figure depend on: its table and the code that draws it."""
+    import matplotlib as mpl
+
+    digest = hashlib.sha256(f"{mpl.__version__} {json.dumps(result.table)}".encode())
+    for path in sorted(Path(figures.__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _is_drawn(folder: Path, name: str, drawing: str) -> bool:
+    """Whether the pictures of a figure in a folder are those of this checksum."""
+    try:
+        written = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["drawing"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return written == drawing and all((folder / f"{name}{end}").is_file() for end in _PICTURES)
 
 
 def _summary(result: FigureResult) -> dict[str, Any]:
@@ -94,8 +120,8 @@ def write_page(folder: Path, order: Sequence[str] = ()) -> Path:
     """Write the page of all figures that the folder holds, those named in `order` first."""
     written = {path.stem: _shown(path) for path in sorted(folder.glob("*.json"))}
     names = dict.fromkeys([*(name for name in order if name in written), *written])
-    figures = [figure for name in names if (figure := written[name]) is not None]
-    replace_file(folder / _PAGE, figures_page(figures).encode())
+    shown = [figure for name in names if (figure := written[name]) is not None]
+    replace_file(folder / _PAGE, figures_page(shown).encode())
     return folder / _PAGE
 
 
