@@ -16,6 +16,7 @@ from benchmarks import (
     kernels,
     laboratory,
     models,
+    searches,
     smoothness,
 )
 from benchmarks import jobs as jobs  # registers those of alone and compare
@@ -206,6 +207,36 @@ CASES: dict[str, Case] = {
         greedy.compared,
         {"count": 40, "tokens": (10, 20), "candidates": "near:30", "threads": 1},
         {"count": 1, "tokens": (8, 9), "candidates": "near:2", "threads": 1},
+    ),
+    "text-loop": Case(
+        "all candidates of near:30 in 12 reviews, against a plain loop over padded batches",
+        searches.loop,
+        {"count": 12, "tokens": (10, 20), "candidates": "near:30", "threads": 1},
+        {"count": 1, "tokens": (8, 9), "candidates": "near:2", "threads": 1},
+    ),
+    "text-tries": Case(
+        "the best replacement of a word after 50 tries, against all of near:300, 40 words",
+        searches.tries,
+        {
+            "words": {"minilm-sentiment class": 20, "minilm pooled": 10, "smollm2 next": 10},
+            "tokens": (10, 20),
+            "candidates": "near:300",
+            "tries": 50,
+            "threads": 1,
+        },
+        {
+            "words": {f"{attributions.MODEL} class": 1},
+            "tokens": (8, 9),
+            "candidates": "near:9",
+            "tries": 17,
+            "threads": 1,
+        },
+    ),
+    "serve": Case(
+        "the local page: first colours, replacements of a word, and 100 requests at once",
+        searches.page,
+        {"tokens": 30, "runs": 5, "requests": 100},
+        {"tokens": 8, "runs": 1, "requests": 2},
     ),
     "text-swaps": Case(
         "ranked replacements of a word, a review of 64 tokens, the encoder",

@@ -16,6 +16,7 @@ from benchmarks.report import Outcome, Row, Target, number
 from wordsway.models.candidates import candidates_named
 
 TABLE = "Can one word flip the class? All texts have a verdict over near:30"
+_SOON = 100
 
 
 class Plain:
@@ -74,7 +75,7 @@ def flips_compared(count: int, tokens: tuple[int, int], candidates: str, threads
         ours = model.flips(text, candidates=candidates)
         end = time.process_time()
         sides["greedy"].append({"seconds": middle - begin, "passes": plain.passes, "flip": found})
-        sides["ours"].append({"seconds": end - middle, "passes": ours.passes, "flip": ours.flip})
+        sides["ours"].append({"seconds": end - middle, "passes": ours.passes, "flip": ours.flip, "tried": ours.tried})
     return sides
 
 
@@ -104,11 +105,15 @@ def compared(child: Child, size: Mapping[str, Any]) -> Outcome:
     missed = sum(bool(a["flip"]) and not b["flip"] for a, b in zip(greedy, ours, strict=True))
     case = f"flips, {MODEL}, {len(ours)} reviews, {size['candidates']}"
     measured = f"{faster['a flip exists']:.1f} where a flip exists, {faster['all']:.1f} over all texts"
-    holds = faster["all"] >= 1 and faster["a flip exists"] > 1
+    holds = faster["all"] >= 2 and faster["a flip exists"] >= 3
+    found = [one["tried"] <= _SOON for one in ours if one["flip"]]
+    soon = sum(found) / max(len(found), 1)
     return Outcome(
         tuple(rows),
         (
-            Target(case, "no slower than greedy search, and faster where a flip exists", measured, holds),
+            Target(case, "twice the texts per second of greedy search, 3 times where a flip exists", measured, holds),
             Target(case, "no flip is missed", f"{missed} missed", missed == 0),
+            Target(case, f"98% of the flips within {_SOON} tries", f"{soon:.0%} of {len(found)}", soon >= 0.98),
         ),
+        ("A proof tries every candidate, whatever their order: there, only the passes per second differ.",),
     )

@@ -266,6 +266,7 @@ def test_an_unknown_case_is_refused_in_one_line(capsys: pytest.CaptureFixture[st
         ("robust-ntk", "ntk robustness"),
         ("text-profile", "minilm, 6 tokens"),
         ("text-memory", "profile, minilm"),
+        ("text-loop", "minilm-sentiment, 6 rewritten texts"),
         ("text-swaps", "swaps, minilm, 6 tokens"),
         ("text-shortfall", "swaps, minilm, 1 texts"),
     ],
@@ -498,16 +499,37 @@ def test_the_targets_of_an_audit_are_checked() -> None:
 def test_the_targets_of_flips_are_checked() -> None:
     case = CASES["text-flips"]
 
-    def sides(ours: float, found: bool = True) -> Any:
+    def sides(ours: float, found: bool = True, tried: int = 8) -> Any:
         texts = [{"seconds": 2.0, "passes": 30, "flip": True}, {"seconds": 4.0, "passes": 90, "flip": False}]
-        mine = [{"seconds": ours, "passes": 9, "flip": found}, {"seconds": 3.9, "passes": 91, "flip": False}]
+        mine = [
+            {"seconds": ours, "passes": 9, "flip": found, "tried": tried},
+            {"seconds": 1.9, "passes": 91, "flip": False, "tried": 90},
+        ]
         return lambda job, **_: {"greedy": texts, "ours": mine}
 
-    assert failures([case.run(sides(1.0), case.full)]) == []
-    assert [one.claim.split(",")[0] for one in failures([case.run(sides(2.1), case.full)])] == [
-        "no slower than greedy search"
+    assert failures([case.run(sides(0.6), case.full)]) == []
+    assert [one.claim.split(",")[0] for one in failures([case.run(sides(0.7), case.full)])] == [
+        "twice the texts per second of greedy search"
     ]
-    assert "no flip is missed" in [one.claim for one in failures([case.run(sides(1.0, False), case.full)])]
+    assert "no flip is missed" in [one.claim for one in failures([case.run(sides(0.6, False), case.full)])]
+    assert [one.claim for one in failures([case.run(sides(0.6, tried=101), case.full)])] == [
+        "98% of the flips within 100 tries"
+    ]
+
+
+def test_the_targets_of_searches_are_checked() -> None:
+    case, got = CASES["text-loop"], {"plain": 3.0, "ours": 2.0, "apart": 1e-6, "passes": 100}
+    assert failures([case.run(lambda job, **_: got, case.full)]) == []
+    slow = got | {"ours": 2.1, "apart": 1e-3}
+    assert len(failures([case.run(lambda job, **_: slow, case.full)])) == 2
+    case = CASES["text-tries"]
+    for share, missed in ((0.985, 0), (0.97, 1)):
+        shares = {"a class": [1.0, share, share], "b pooled": [share, share, share - 0.001]}
+        assert len(failures([case.run(lambda job, s=shares, **_: {"shares": s}, case.full)])) == missed
+    case, waits = CASES["serve"], {"colours": 1.9, "swaps": 1.9, "p95": 0.19, "looks": 9, "answered": 100}
+    assert failures([case.run(lambda job, **_: waits, case.full)]) == []
+    for name, value in {"colours": 2.1, "swaps": 2.1, "p95": 0.21, "answered": 99}.items():
+        assert len(failures([case.run(lambda job, w=waits | {name: value}, **_: w, case.full)])) == 1
 
 
 def test_greedy_search_finds_a_flip_if_there_is_one() -> None:

@@ -16,6 +16,7 @@ import pytest
 import wordsway as ws
 from serve.conftest import MODEL
 from serve.server import Server, running
+from wordsway.cli import main
 
 TEXT = "The film was not good, but the acting was brilliant."
 OTHER = "The film was not bad, but the acting was brilliant."
@@ -210,6 +211,25 @@ def test_a_port_in_use_is_one_line(server: Server) -> None:
 
 def test_a_wrong_model_is_one_line() -> None:
     assert len(_failure("--model", "/nothing/here").splitlines()) == 1
+
+
+def test_the_address_is_open_as_soon_as_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+
+    def connect(shown: str) -> None:
+        port = int(shown.split(":")[2].split("/")[0])
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        opened.append(port)
+
+    def leave(code: int) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr("wordsway.cli.serve.notice", connect)
+    monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: sockets[0].close())
+    monkeypatch.setattr("os._exit", leave)
+    with pytest.raises(SystemExit):
+        main(["serve", "--model", "minilm", "--port", "0"])
+    assert len(opened) == 1
 
 
 def test_an_interrupt_during_a_measurement_ends_the_server() -> None:

@@ -58,7 +58,7 @@ def measure(
     as_json: Json = False,
 ) -> None:
     """Measure the word sensitivity of a map: a lower bound with a witness, and an upper bound."""
-    from tqdm import tqdm
+    from tqdm.auto import tqdm
 
     from wordsway.checks import check_choice, check_radius, check_word
     from wordsway.maps.catalogue import MapOptions, map_named

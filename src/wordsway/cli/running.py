@@ -57,7 +57,7 @@ def run_trials(
     seeds = trial_seeds(trials, seed)
 
     def results() -> Iterator[Rows]:
-        from tqdm import tqdm
+        from tqdm.auto import tqdm
 
         with tqdm(total=len(seeds), desc="trials", unit="trial", leave=False, disable=None) as bar:
             for number in seeds:

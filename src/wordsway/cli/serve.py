@@ -41,6 +41,7 @@ def serve(models: Models = None, port: Port = 8000) -> None:
         listening.bind(("127.0.0.1", port))
     except OSError as error:
         raise InputError(f"port must be free, got {port}: {error.strerror}; use --port 0 for any free one") from error
+    listening.listen(2048)  # before its address is shown: the server takes a moment to start
     number = listening.getsockname()[1]
     app = make_app(dict.fromkeys(names) | {names[0]: first}, [f"127.0.0.1:{number}", f"localhost:{number}"])
     notice(f"the page is http://127.0.0.1:{number}/ (Ctrl-C ends it)")

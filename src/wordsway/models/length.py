@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from wordsway.checks import check_several, check_size
 from wordsway.contexts import gaussian_context

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Span: TypeAlias = tuple[int, ...]  # rows of the tokens of one word
 
 _MEMORY = 3 * 2**29  # bytes that a batch may take
+_LITTLE = 2**26  # bytes for which free memory is not looked up
 _TOKENS = 1024  # of a batch without gradients: larger ones are slower
 _NUDGE = 0.05  # of a radius: how far from the embedding 0 a search begins
 _STARTS = 6  # random ones, for the rounds of long searches
@@ -167,6 +168,8 @@ class TextFeatures:
         inner = widths if isinstance(widths, int) else max(widths)  # some configurations have one for each layer
         heads = getattr(config, "num_attention_heads", 1)
         layer = 4 * (n * (12 * self.model.d + 4 * inner) + 4 * heads * n * n)
+        if not gradient and _TOKENS // n * layer < _LITTLE:  # what is free takes a millisecond to find out
+            return max(1, _TOKENS // n)
         free = min(_MEMORY, memory.available() // 3)
         if not gradient:
             return max(1, min(_TOKENS // n, free // layer))

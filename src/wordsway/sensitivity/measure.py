@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from wordsway.checks import as_context, check_position, check_radius, check_word
 from wordsway.errors import InputError, NumericalError

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from wordsway.errors import InputError
 
