@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, cast
-
-from torch import Tensor
 
 from wordsway.errors import MissingExtra
 
@@ -174,13 +173,19 @@ def cell(value: Any, digits: int = 4) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float | tuple | Tensor)
+    return value is None or isinstance(value, str | int | float | tuple) or _is_tensor(value)
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, Tensor):
+    if _is_tensor(value):
         return f"<{' x '.join(map(str, value.shape)) or 'scalar'} {str(value.dtype).removeprefix('torch.')}>"
     if isinstance(value, float):
         return number(value)
     text = repr(value) if not isinstance(value, tuple) else f"({', '.join(_short(part) for part in value)})"
     return text if len(text) <= _TEXT else text[: _TEXT - 1] + "\u2026"
+
+
+def _is_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor of PyTorch; where that was not loaded, nothing is."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)

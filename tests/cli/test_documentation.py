@@ -58,6 +58,12 @@ def test_the_reference_is_what_the_parser_has(monkeypatch: pytest.MonkeyPatch) -
         assert all(re.search(rf"`[^`]*{option}\b", part) for option in options), name
 
 
+def test_the_lists_are_those_of_the_maps_and_figures() -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "lists.py"))
+    stored = tool["PATH"].read_text(encoding="utf-8")
+    assert stored == tool["content"](), "the lists are not what maps and figures are: run `python tools/lists.py`"
+
+
 def test_every_option_on_the_page_exists() -> None:
     for section in PAGE.split("\n## wordsway ")[1:]:
         name = section.split("\n")[0]

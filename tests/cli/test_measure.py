@@ -282,6 +282,6 @@ def test_a_bug_is_not_reported_as_bad_input(monkeypatch: pytest.MonkeyPatch) -> 
     def broken(*_: object) -> None:
         raise ValueError("a bug")
 
-    monkeypatch.setattr("wordsway.report.measurements.print_maps", broken)
+    monkeypatch.setattr("wordsway.report.lists.print_maps", broken)
     with pytest.raises(ValueError, match=r"^a bug$"):
         main(["maps"])

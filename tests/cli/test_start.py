@@ -16,6 +16,10 @@ from wordsway.cli import main
     ("command", "heavy"),
     [
         *((command, "torch numpy scipy matplotlib") for command in ("--help", "measure --help", "results show -h")),
+        *(
+            (command, "torch numpy scipy matplotlib")
+            for command in ("maps", "maps --json", "figures", "figures --json")
+        ),
         ("models --json", "huggingface_hub tokenizers"),
     ],
 )
@@ -67,7 +71,7 @@ def test_a_file_that_cannot_be_reached_is_named(run: Run, monkeypatch: pytest.Mo
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied", "a-file")
 
-    monkeypatch.setattr("wordsway.report.measurements.print_maps", refuse)
+    monkeypatch.setattr("wordsway.report.lists.print_maps", refuse)
     assert run("maps").refusal == "cannot continue: Permission denied (a-file)"
 
 
@@ -91,7 +95,7 @@ def test_an_allocation_that_fails_is_one_line(run: Run, monkeypatch: pytest.Monk
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("wordsway.report.measurements.print_maps", fail)
+    monkeypatch.setattr("wordsway.report.lists.print_maps", fail)
     assert run("maps").refusal.startswith("the memory does not suffice (")
 
 
@@ -99,7 +103,7 @@ def test_other_errors_keep_their_traceback(run: Run, monkeypatch: pytest.MonkeyP
     def fail(*_: object) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr("wordsway.report.measurements.print_maps", fail)
+    monkeypatch.setattr("wordsway.report.lists.print_maps", fail)
     with pytest.raises(RuntimeError, match="a defect"):
         main(["maps"])
 

@@ -61,7 +61,7 @@ _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (kernels.ntk, "wordsway ntk --samples 1000 --width 300"),
     (kernels.robustness, "wordsway robustness ntk --samples 400 --d 1000 --width 100 --activation cos"),
     (reproduce.reproduce, "wordsway reproduce fig2-rf fig3-raf --scale quick"),
-    (reproduce.figures, "wordsway figures --json"),
+    (lists.figures, "wordsway figures --json"),
 )
 for _command, _example in _COMMANDS:
     _options: dict[str, Any] = {"cls": Command, "epilog": f"Example: {_example}"}

@@ -98,24 +98,3 @@ def reproduce(
     if trouble := report.trouble(results, summary, strict):
         notice(f"wordsway: {trouble}")
         raise typer.Exit(1)
-
-
-def figures(as_json: Json = False) -> None:
-    """List the figures that can be reproduced, with what they show and how many trials they take."""
-    from wordsway.experiments.experiment import SCALES, RunConfig
-    from wordsway.figures import all_figures
-    from wordsway.report.experiments import print_figure_list
-
-    rows = [
-        {
-            "name": figure.name,
-            "title": figure.title,
-            "about": figure.about,
-            "trials": {scale: len(figure.planned(RunConfig(scale))) for scale in SCALES},
-        }
-        for figure in all_figures().values()
-    ]
-    if as_json:
-        print_json(rows)
-    else:
-        print_figure_list(rows)

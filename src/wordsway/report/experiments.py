@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wordsway.experiments.executors import Backend
-from wordsway.experiments.experiment import FAILS, HOLDS, SCALES, UNCLEAR, WEAKER, tally
+from wordsway.experiments.experiment import FAILS, HOLDS, UNCLEAR, WEAKER, tally
 from wordsway.experiments.results import FigureResult
 from wordsway.experiments.runner import Plan, RunSummary
 from wordsway.experiments.store import DONE, STATES, Row
@@ -130,14 +130,6 @@ def trouble(results: Sequence[FigureResult], summary: RunSummary, strict: bool =
     if empty := [result.figure for result in results if not result.verdicts]:
         parts.append(f"too few trials to tell: {', '.join(empty)}")
     return "; ".join(parts) or None
-
-
-def print_figure_list(rows: Sequence[TableRow]) -> None:
-    """Print the figures that can be reproduced, with their trials at each scale."""
-    out = console()
-    columns: Columns = {"figure": "name", "what it shows": "title", **{scale: scale for scale in SCALES}}
-    out.print(table([{**row, **row["trials"]} for row in rows], columns, wrap=("what it shows",)))
-    out.print("\nNumbers are trials, including those of the figures it needs. Example: wordsway reproduce fig2-rf")
 
 
 def stored_counts(rows: Sequence[Row]) -> list[dict[str, Any]]:

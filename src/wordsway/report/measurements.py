@@ -187,24 +187,6 @@ def _length_note(outputs: Sequence[str], by: str) -> str:
     return "; ".join(parts)
 
 
-def print_maps(rows: Sequence[Row], source: str) -> None:
-    """Print the catalogue of maps: what each is, its formula and weights, and its options."""
-    out = console()
-    columns: Columns = {
-        "map": lambda row: Text(row["name"], "bold cyan"),
-        "what it is": _formula,
-        "options": lambda row: Text("\n".join(f"--{name}" for name in row["options"])),
-    }
-    out.print(table(rows, columns, wrap=("what it is",)))
-    out.print("X is a context (n x d), phi the --activation, k the --width, L the --depth.")
-    out.print(f"Equations and sections: {source}.", style=NOTE)
-
-
-def _formula(row: Row) -> Text:
-    about = f"{row['description']}, {row['source']}\n"
-    return Text.assemble(about, (f"{row['formula']}\n", "bold"), (f"{row['weights']}\n", NOTE))
-
-
 def print_models(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print the models that can be named; the last row describes all others."""
     out = console()
