@@ -6,6 +6,8 @@ Nothing of wordsway's maps, responses or searches is used here.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -41,3 +43,117 @@ def swaps(weight: Tensor, X: Tensor, word: int, embeddings: Tensor) -> Tensor:
         out.copy_(change.sum(-1))
     values: Tensor = squares.clamp_min(0).sqrt() / torch.linalg.vector_norm(features)
     return values
+
+
+def attention_search(
+    weight: Tensor, X: Tensor, word: int, score: str, radius: float, incremental: bool = True
+) -> float:
+    """Largest relative change of raf or relu-raf that batched L-BFGS in float32 finds; its value again in float64."""
+    change = (_rows_that_move if incremental else _whole_map)(weight.float(), X.float(), word, score)
+    found = lbfgs(change, X.shape[1], radius)
+    best = found[change(found).argmax()]
+    return float(_whole_map(weight, X, word, score)(best[None].double()))
+
+
+Change: TypeAlias = Callable[[Tensor], Tensor]  # Delta (B, d) -> relative change (B,)
+
+
+def _whole_map(weight: Tensor, X: Tensor, word: int, score: str) -> Change:
+    """The map at a batch of contexts, one for each Delta."""
+    scale = 1 / math.sqrt(X.shape[1])
+
+    def phi(contexts: Tensor) -> Tensor:
+        scores = contexts @ weight @ contexts.mT * scale
+        if score == "softmax":
+            return torch.softmax(scores, dim=-1) @ contexts
+        gains = scores.relu()
+        return gains / gains.sum(-1, keepdim=True).clamp_min(1e-30) @ contexts
+
+    base = phi(X)
+    place = torch.nn.functional.one_hot(torch.tensor(word), len(X)).to(X)[:, None]  # n 1
+    norm = torch.linalg.vector_norm(base)
+    return lambda delta: (phi(X + place * delta[:, None]) - base).flatten(1).norm(dim=1) / norm
+
+
+def _rows_that_move(weight: Tensor, X: Tensor, word: int, score: str) -> Change:
+    """In closed form, O(n d + d^2) for each Delta: what `swaps` computes for a word x + Delta."""
+    scale, x = 1 / math.sqrt(X.shape[1]), X[word]
+    queries, keys = X @ weight * scale, X @ weight.mT * scale
+    scores = queries @ X.mT
+    gain = torch.exp if score == "softmax" else torch.relu
+    shift = scores.amax(-1) if score == "softmax" else torch.zeros(len(X))
+    gains = gain(scores - shift[:, None])
+    total = gains.sum(-1).clamp_min(1e-30)
+    features, before = gains @ X / total[:, None], gains[:, word] / total
+    rest = total - gains[:, word]
+    c = (gains @ X - gains[:, word, None] * x) / rest.clamp_min(1e-30)[:, None]
+    f = x - c  # n d
+    lengths, others, norm = f.square().sum(-1), torch.arange(len(X)) != word, torch.linalg.vector_norm(features)
+    reading = torch.cat([queries, f, keys, weight.mT * scale]).mT.contiguous()  # d 3n+d
+
+    def change(delta: Tensor) -> Tensor:
+        t, along, own, query = torch.split(delta @ reading, [len(X)] * 3 + [X.shape[1]], dim=1)
+        moved = gain(scores[:, word] + t - shift)
+        w = moved / (rest + moved).clamp_min(1e-30)
+        step = w - before
+        rows = step.square() * lengths + 2 * step * w * along + w.square() * delta.square().sum(-1, keepdim=True)
+        # the word's score of itself gains a quadratic form too
+        itself = (query * (x + delta)).sum(-1) + (x @ weight * scale * delta).sum(-1) - own[:, word]
+        new = scores[word] + own + torch.nn.functional.one_hot(torch.tensor(word), len(X)) * itself[:, None]
+        p = torch.softmax(new, -1) if score == "softmax" else new.relu() / new.relu().sum(-1, True).clamp_min(1e-30)
+        line = p @ X + p[:, word, None] * delta - features[word]
+        value: Tensor = ((rows * others).sum(-1) + line.square().sum(-1)).clamp_min(1e-30).sqrt() / norm
+        return value
+
+    return change
+
+
+def lbfgs(change: Change, d: int, radius: float, starts: int = 16, steps: int = 40, memory: int = 8) -> Tensor:
+    """Points (starts, d) of the ball that L-BFGS with backtracking reaches from random directions, all at once.
+
+    The variable z is free: Delta = z where |z| <= radius, radius z / |z| beyond.
+    """
+
+    def ball(z: Tensor) -> Tensor:
+        length: Tensor = torch.linalg.vector_norm(z, dim=1, keepdim=True)
+        return z * (radius / length).clamp_max(1.0)
+
+    def climb(z: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            z = z.detach().requires_grad_(True)
+            value = change(ball(z))
+            (gradient,) = torch.autograd.grad(value.sum(), z)
+        return value.detach(), gradient
+
+    z = torch.randn(starts, d, generator=torch.Generator().manual_seed(0))
+    z *= radius / z.norm(dim=1, keepdim=True)
+    for _ in range(5):  # generalised power iterations
+        z = climb(z)[1]
+        z *= radius / z.norm(dim=1, keepdim=True).clamp_min(1e-30)
+    value, gradient = climb(z)
+    rate, pairs = torch.ones(starts, 1), list[tuple[Tensor, Tensor, Tensor]]()
+    for _ in range(steps):
+        direction, amounts = gradient, []
+        for s, y, rho in reversed(pairs):
+            amounts.append(rho * (s * direction).sum(1, keepdim=True))
+            direction = direction - amounts[-1] * y
+        if pairs:
+            s, y, rho = pairs[-1]
+            direction = direction * torch.where(rho > 0, (s * y).sum(1, True) / y.square().sum(1, True), 1.0)
+        else:
+            direction = direction * 0.1 * radius / gradient.norm(dim=1, keepdim=True).clamp_min(1e-30)
+        for (s, y, rho), amount in zip(pairs, reversed(amounts), strict=True):
+            direction = direction + s * (amount - rho * (y * direction).sum(1, keepdim=True))
+        trial = z + rate * direction
+        new, slope = climb(trial)
+        better = (new > value)[:, None]
+        s, y = torch.where(better, trial - z, 0.0), torch.where(better, gradient - slope, 0.0)
+        product = (s * y).sum(1, keepdim=True)
+        pairs = [*pairs, (s, y, torch.where(product > 1e-12, 1 / product.clamp_min(1e-12), 0.0))][-memory:]
+        gained = float(((new - value) / value).max())
+        z, gradient = torch.where(better, trial, z), torch.where(better, slope, gradient)
+        value = torch.maximum(value, new)
+        rate = torch.where(better, 1.0, rate / 4)
+        if gained < 1e-6:
+            break
+    return ball(z)

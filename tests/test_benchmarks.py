@@ -133,6 +133,21 @@ def test_swaps_in_closed_form_are_those_of_the_plain_map() -> None:
     torch.testing.assert_close(baselines.swaps(weight, X, 2, embeddings), torch.tensor(expected, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("score", ["softmax", "relu"])
+def test_both_forms_of_the_search_baseline_are_the_plain_map(score: str) -> None:
+    X, weight = ws.gaussian_context(N, D, seed=0), normal(generator(3, "weight"), (D, D))
+    phi, deltas = published.attention(weight, score), ws.gaussian_context(7, D, seed=1)
+    expected = torch.tensor([published.change(phi, X, 2, delta) for delta in deltas], dtype=torch.float64)
+    for form in (baselines._whole_map, baselines._rows_that_move):
+        torch.testing.assert_close(form(weight, X, 2, score)(deltas), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_lbfgs_finds_the_top_of_a_quadratic_in_the_ball() -> None:
+    target = torch.tensor([3.0, 4.0, 0.0])
+    point = baselines.lbfgs(lambda delta: 100 - (delta - target).square().sum(1), 3, radius=2.0)
+    torch.testing.assert_close(point, (0.4 * target).expand(len(point), 3), rtol=1e-2, atol=2e-2)
+
+
 def test_sides_run_in_turn_on_one_thread_after_an_untimed_round() -> None:
     order: list[tuple[str, int]] = []
 
@@ -257,6 +272,8 @@ def test_an_unknown_case_is_refused_in_one_line(capsys: pytest.CaptureFixture[st
         ("drf", "drf, L=2"),
         ("rf-150", "rf, n=8"),
         ("vocabulary-closed", "raf, n=6"),
+        ("raf-lbfgs", "raf, n=6"),
+        ("relu-raf-lbfgs", "relu-raf, n=6"),
         ("accuracy", "raf, n=6"),
         ("generalization", "raf, n=4"),
         ("lipschitz", "minilm, layer 3, n=4"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from wordsway.errors import InputError
 from wordsway.sensitivity import SearchBudget, SearchResult, maximise
+from wordsway.sensitivity.search import _repeated, refine
 
 Array = npt.NDArray[np.floating[Any]]
 RADIUS = 3.0
@@ -362,3 +363,38 @@ def test_every_problem_may_have_a_radius(ascent: int, close: float) -> None:
     )
     assert result.value == pytest.approx(5.0 * radii**2, rel=close)
     assert (np.linalg.norm(result.delta, axis=-1)[:, 0] <= radii * (1 + 1e-12)).all()
+
+
+# A search in float32 ends in float64
+
+
+def _coarse(value: float, delta: Array, converged: bool) -> SearchResult:
+    return SearchResult(np.array([value], "f"), delta.astype("f")[None, None], np.array([converged]), 7)
+
+
+@pytest.mark.parametrize("converged", [True, False])
+def test_a_coarse_witness_is_evaluated_in_float64_inside_the_ball(converged: bool) -> None:
+    target = _normal(6)
+    problem = Problem(lambda delta: ((delta * target).sum((-2, -1)), np.broadcast_to(target, delta.shape).copy()))
+    near = target + 0.01 * _normal(6, seed=1)
+    near *= RADIUS / np.linalg.norm(near)
+    coarse = _coarse(float(target @ near), 1.0001 * near, converged)
+    fine = refine(problem, coarse, RADIUS)
+    assert fine is not None
+    assert fine.value.dtype == fine.delta.dtype == np.float64
+    assert fine.value[0] == float((fine.delta[0, 0] * target).sum())
+    exact = RADIUS * float(np.linalg.norm(target))
+    assert (exact - fine.value[0] < 1e-7 * exact) == (not converged)  # the other one is polished
+    assert fine.evaluations > coarse.evaluations
+
+
+def test_a_coarse_value_that_is_not_that_of_its_witness_is_refused() -> None:
+    problem = Problem(lambda delta: (np.linalg.norm(delta, axis=(-2, -1)), delta))
+    assert refine(problem, _coarse(1.01 * RADIUS, RADIUS * np.eye(6)[0], True), RADIUS) is None
+    assert refine(problem, _coarse(math.nan, RADIUS * np.eye(6)[0], True), RADIUS) is None
+
+
+def test_starts_in_one_place_count_once() -> None:
+    point = np.stack([np.eye(5)[[0, 0, 1]], np.eye(5)[[2, 3, 4]]], axis=1)[:, :, None]  # B G m d
+    point[1] *= 2
+    assert _repeated(point).tolist() == [[False, False], [True, False], [False, False]]

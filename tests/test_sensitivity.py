@@ -402,3 +402,24 @@ def test_the_best_known_maximum_of_few_words_is_found(score: str, n: int, d: int
     """Searches of large contexts, with power iterations and fewer starts, end 7 to 15% lower here."""
     phi, X = Setting(score, value=True).attention(d, seed), gaussian_context(n, d, seed)
     assert word_sensitivity(phi, X, 0, ceiling=None).value > 0.999 * known
+
+
+@pytest.mark.parametrize("score", ["softmax", "sigmoid"])
+def test_a_search_in_float32_reports_float64_values(score: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    n, d = 40, 30
+    X, attention = gaussian_context(n, d, seed=0), RandomAttention(d, score, seed=1)
+    sensitivity = word_sensitivity(attention, X, 3, ceiling=None)
+    assert sensitivity.delta.dtype == torch.float64
+    assert torch.linalg.vector_norm(sensitivity.delta) <= math.sqrt(d) * (1 + 1e-14)
+    assert _change(attention, X, sensitivity) == pytest.approx(sensitivity.value, rel=1e-12)
+    monkeypatch.setattr("wordsway.sensitivity.measure.refine", lambda *_: None)  # as if rounding misled the search
+    slow = word_sensitivity(attention, X, 3, ceiling=None)
+    assert slow.cost.evaluations != sensitivity.cost.evaluations
+    assert sensitivity.value >= 0.999 * slow.value
+
+
+def test_scores_too_large_for_float32_are_searched_in_float64() -> None:
+    X, huge = gaussian_context(30, 24, seed=0), RandomAttention(24, seed=1)
+    attention = Attention(huge.weight * 1e37, None, None)
+    sensitivity = word_sensitivity(attention, X, 3, ceiling=None)
+    assert _change(attention, X, sensitivity) == pytest.approx(sensitivity.value, rel=1e-9)

@@ -150,4 +150,4 @@ def estimate(parameters: Parameters) -> Estimate:
     return Estimate(slow * (0.08 + 4e-6 * n * d), idle + 500 * n * (n + d))
 
 
-experiment = partial(Experiment, trial=trial, table=table, estimate=estimate, version=4, assumptions=assumed)
+experiment = partial(Experiment, trial=trial, table=table, estimate=estimate, version=5, assumptions=assumed)

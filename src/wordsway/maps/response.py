@@ -74,6 +74,8 @@ class SearchHints:
         of Delta to m values, and a function of their weights to the gradient of the weighted sum.
     prepare : callable or None
         Returns the same response, set up for many evaluations.
+    single : callable or None
+        Returns the same response in float32, along which a search takes its steps; it ends along this one.
     """
 
     dtype: torch.dtype = torch.float64
@@ -88,6 +90,7 @@ class SearchHints:
     expensive: bool = False
     inners: Callable[[Sequence[Tensor]], Functionals] | None = None
     prepare: Callable[[], Response] | None = None
+    single: Callable[[], Response] | None = None
 
     def cast(self, x: Tensor) -> Tensor:
         """Return a tensor in the dtype and on the device of the response."""

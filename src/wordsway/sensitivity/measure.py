@@ -18,7 +18,7 @@ from wordsway.maps.response import check_effort
 from wordsway.memory import ResourceUsage
 from wordsway.seeds import generator, normal
 from wordsway.sensitivity.records import Profile, Sensitivity, VocabularySensitivity, status
-from wordsway.sensitivity.search import Array, Exchange, Nearby, SearchBudget, SearchResult, maximise
+from wordsway.sensitivity.search import Array, Exchange, Nearby, SearchBudget, SearchResult, maximise, refine
 from wordsway.threads import suited
 
 _WITNESS = "lower bound with a witness"
@@ -298,6 +298,11 @@ def search(
         def exchange(delta: Array, value: Array) -> Array:
             return lifted(shared(lower(delta)[0], torch.from_numpy(value)))
 
+    if starts is None and hints.single is not None:
+        with suited(hints.work):
+            result = refine(objective, search(hints.single(), radius, seed, budget, progress=progress), radius)
+        if result is not None:
+            return result
     if starts is None:
         starts = _starts(response, problems, moves, d, seed)
     with suited(None if hints.work is None else hints.work * len(starts)):

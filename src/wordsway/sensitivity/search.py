@@ -11,7 +11,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,6 +32,7 @@ _FIRST_ROUND, _LATER_ROUNDS, _MOMENTUM = (0.4, 0.1), (0.2, 0.03), 0.3
 _ANNEAL_MOMENTUM = 0.7  # tuned on relu scores, 50 x 96: steps along kinks zigzag without it
 # Of random steps, tuned on relu scores, 1 to 15 words: points that they start from, how many of each, change of length.
 _SCATTERED, _TRIES, _LONGER, _SHORTER = 32, 40, 1.3, 0.85
+_SAME = 0.99  # cosine from which on two starts count as one after the power iterations
 _ROUND = 8  # steps of the first round
 _SETTLED = 0.01  # an ascent whose second half gained less, relative to its value, has converged
 
@@ -87,6 +88,10 @@ class SearchBudget:
             positive = False
         if not positive:
             raise InputError(f"tolerance must be a finite number > 0, got {self.tolerance!r}")
+
+
+# After a search in float32: quasi-Newton steps in float64, and how far values may differ between both.
+_FINISH, _MISLED = SearchBudget(screen=0, keep=1, polish=6), 1e-3
 
 
 @dataclass(frozen=True)
@@ -151,9 +156,14 @@ def maximise(
         point = _to_sphere(np.where(_length(grad) > 0, grad, point), reach)
     order = np.argsort(-best.look(objective, point), axis=0)  # B G
     point = _pick(order[: max(budget.select, len(order) // 3)], point)
+    skip = None
     if nearby is not None:
         point = np.concatenate([point[: (len(point) + 1) // 2], nearby(point)])  # in place of the worse half
-    point, converged = _polish(objective, best, point, reach, budget)
+    elif budget.power and starts.dtype == np.float32:  # in float64 results must not depend on which start is first
+        skip = _repeated(point)
+        order = np.argsort(skip, axis=0, kind="stable")
+        point, skip = _pick(order, point), _pick_flags(order, skip)
+    point, converged = _polish(objective, best, point, reach, budget, skip)
     if budget.anneal:
         point, converged = _anneal(objective, best, point, reach, budget.anneal)
     if budget.scatter:
@@ -165,6 +175,23 @@ def maximise(
         _, again = _polish(objective, best, best.delta[None].copy(), reach, budget, skip=~better)
         converged = np.where(better, again, converged)
     return SearchResult(best.value, best.delta, converged, best.evaluations)
+
+
+def refine(objective: Objective, coarse: SearchResult, radius: float | Array) -> SearchResult | None:
+    """The result of a search in float32, polished in float64; None where rounding misled that search.
+
+    It did where a value that it reports is not that of its witness.
+    """
+    point: Array = coarse.delta.astype(np.float64)[None]
+    reach = np.asarray(radius, np.float64).reshape(-1, 1, 1)
+    best = _Best(point)
+    point = _to_ball(point, reach)
+    best.look(objective, point)
+    if not (np.abs(best.value - coarse.value) <= _MISLED * np.abs(best.value)).all():
+        return None
+    if not coarse.converged.all():
+        _polish(objective, best, point, reach, _FINISH)
+    return replace(coarse, value=best.value, delta=best.delta, evaluations=coarse.evaluations + best.evaluations)
 
 
 def _ascend(
@@ -253,6 +280,14 @@ def _pick_flags(order: npt.NDArray[np.intp], x: npt.NDArray[np.bool_]) -> npt.ND
     return x[order, np.arange(x.shape[1])]
 
 
+def _repeated(point: Array) -> npt.NDArray[np.bool_]:
+    """Which starts are where a better one, before them, has come to: both would climb to the same maximum, (B, G)."""
+    flat = np.moveaxis(point.reshape(*point.shape[:2], -1), 1, 0)  # G B m d
+    lengths = np.linalg.norm(flat, axis=-1, keepdims=True)
+    near = flat @ np.swapaxes(flat, 1, 2) > _SAME * lengths * np.swapaxes(lengths, 1, 2)  # G B B
+    return np.asarray(np.tril(near, -1).any(-1).T)
+
+
 def _dot(a: Array, b: Array) -> Array:
     """Inner products of whole moves, (B, G)."""
     return np.asarray(np.einsum("bgmd,bgmd->bg", a, b))
@@ -305,6 +340,8 @@ def _polish(
     done: npt.NDArray[np.bool_] = np.zeros(point.shape[:2], bool)
     if skip is not None:
         done |= skip
+    wanted = ~done.all(1) | (np.arange(len(point)) == 0)
+    point, done = point[wanted], done[wanted]
     value, grad = best.climb(objective, point)
     held = _held(grad, point, reach)
     free = _along(grad, point, held, reach)
