@@ -2,7 +2,8 @@
 
 Run it as ``python tools/reproduction.py RESULTS [RESULTS ...]`` with folders that `wordsway reproduce` wrote; of a
 figure that several hold, the last counts. Figures that none holds keep their sections. The pictures are written to
-docs/images. The table of all figures is made from the sections of the page, and from the statements below.
+docs/images. The table of all figures is made from the sections of the page, and from the statements below. Figures of
+another model, such as mpnet, have sections of their own: fig2-rf-mpnet.
 """
 
 import argparse
@@ -61,13 +62,13 @@ STATEMENTS = {  # by figure: what the paper, poster or slides state, and the mai
     "smooth-adversarial": ("the worst case grows like n^(1/2)", "as for smooth-real"),
     "smooth-bounds": ("lower and upper bounds over a ball", "a sharper upper bound, a lower one for every V"),
     "meanfield": ("on measures, bounds exponential in R^2", "not measured in the poster"),
-    "ntk-lambda": ("the tangent kernel is regular once parameters exceed samples", "digits are added"),
+    "ntk-lambda": ("the tangent kernel is regular once parameters exceed samples", "images of MNIST are added"),
     "ntk-loss": ("minimum over-parameterization is enough to fit", "trained with Adam"),
     "ntk-flow": ("L(t) <= L(0) exp(-lambda t / 2)", "the flow of the network itself is integrated"),
-    "robust-rf": ("S = Omega(N^(1/6)) for any k, where E phi' is not 0", "digits in place of MNIST and CIFAR-10"),
+    "robust-rf": ("S = Omega(N^(1/6)) for any k, where E phi' is not 0", "gelu and relu are added"),
     "robust-ntk": (
         "S = O(sqrt(N d / p)) for even activations, up to logarithms",
-        "the second derivative of tanh is the right one; digits in place of MNIST and CIFAR-10",
+        "the second derivative of tanh is the right one",
     ),
 }
 
@@ -75,7 +76,12 @@ STATEMENTS = {  # by figure: what the paper, poster or slides state, and the mai
 def section(folder: Path, summary: dict[str, Any]) -> str:
     """Return the generated part of a figure: its picture, a table of its claims, and the run."""
     name = summary["name"]
-    lines = [f"![{summary['title']}](images/{name}.png)", "", "| claim | measured | verdict |", "|---|---|---|"]
+    lines = [
+        f"![{summary['title']}](images/{section_name(summary)}.png)",
+        "",
+        "| claim | measured | verdict |",
+        "|---|---|---|",
+    ]
     for one in map(Verdict.from_dict, summary["verdicts"]):
         source = f". Source: {one.source}" if one.source else ""
         lines.append(f"| {one.claim}{source} | {one.details} | {one.word} |")
@@ -90,6 +96,12 @@ def section(folder: Path, summary: dict[str, Any]) -> str:
     run = f"`{summary['command']}`: {config.scale} scale, {trials}, {time_spent(folder, figure, config)}, on {MACHINE}."
     wrapped = (textwrap.wrap(text, WIDTH, break_on_hyphens=False) for text in (run, grids(figure, config)))
     return "\n".join([*lines, "", *(line for text in wrapped for line in text)])
+
+
+def section_name(summary: dict[str, Any]) -> str:
+    """Return the name of the section of a figure: its own, with that of the model if one was chosen."""
+    model = config_of(summary["command"]).model
+    return summary["name"] if model is None else f"{summary['name']}-{model}"
 
 
 def config_of(command: str) -> RunConfig:
@@ -158,7 +170,7 @@ def overview(page: str) -> str:
     """Return the table of all figures, in the order of the page."""
     lines, every = [HEAD, "|---|---|---|---|---|"], list[str]()
     for name, title, part in re.findall(r"\n### (\S+): (.*)\n(?s:.*?)<!-- \1 -->\n((?s:.*?))<!-- end -->", page):
-        statement, difference = STATEMENTS[name]
+        statement, difference = STATEMENTS[name] if name in STATEMENTS else STATEMENTS[name.rpartition("-")[0]]
         verdicts = [row.split(" | ")[-1].removesuffix(" |") for row in part.splitlines() if row.startswith("| ")][1:]
         every += verdicts
         scale = "".join(re.findall(r"`: (\w+) scale", part))
@@ -194,10 +206,10 @@ def main(folders: list[str]) -> None:
     for folder in map(Path, folders):
         for path in sorted(folder.glob("*.json")):
             summary = json.loads(path.read_text(encoding="utf-8"))
-            name = summary["name"]
-            if name not in names or name not in STATEMENTS:
+            name = section_name(summary)
+            if name not in names or summary["name"] not in STATEMENTS:
                 sys.exit(f"{name} must have its marks in {PAGE.name} and a line in STATEMENTS: add a section for it")
-            _shrink(folder / f"{name}.png", DOCS / "images" / f"{name}.png")
+            _shrink(path.with_suffix(".png"), DOCS / "images" / f"{name}.png")
             page = between(page, (f"<!-- {name} -->\n", "<!-- end -->"), section(folder, summary))
     PAGE.write_text(between(page, ALL, overview(page)), encoding="utf-8")
 

@@ -129,15 +129,22 @@ def stays(name: str, rows: Table) -> Verdict:
 
 
 def plot(rows: Table, figure: style.Figure) -> None:
-    """Draw a panel for each kind of data and activation, with a curve for each number of samples."""
+    """Draw a row for each kind of data, on one scale, with a panel for each activation and a curve for each N."""
 
     def title(data: str, name: str) -> str:
         return f"{name}{' (even)' if ACTIVATIONS[name].parity == 'even' else ''}, {data}"
 
-    for axes, _, members in style.panels(figure, rows, ["data", "activation"], title):
+    scales: dict[str, list[style.Axes]] = {}
+    across = len({row["activation"] for row in rows})
+    for axes, (data, _), members in style.panels(figure, rows, ["data", "activation"], title, across, (3.2, 3.2)):
+        scales.setdefault(data, []).append(axes)
         style.lines(axes, members, "samples", "N = {}", x="width")
         style.law(axes, members, lambda width: width**-0.5, "∝ $k^{-1/2}$", x="width")
         style.finish(axes, "width k", "$S$", sorted({row["width"] for row in members}), logarithmic=True)
+    for group in scales.values():
+        limits = [axes.get_ylim() for axes in group]
+        for axes in group:
+            axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
 
 
 def estimate(parameters: Parameters) -> Estimate:
