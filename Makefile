@@ -26,6 +26,12 @@ data: $(READY) ## download the full MNIST, CIFAR-10 and the encoder MPNet (700 M
 test: $(READY) ## run the tests; ARGS="-k reviews" chooses some
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
 
+coverage: $(READY) ## run the tests and show what they miss: build/coverage/index.html; ARGS="tests/maps" chooses some
+	mkdir -p build
+	OMP_NUM_THREADS=1 $(BIN)/python -m coverage run -m pytest $(ARGS)
+	$(BIN)/python -m coverage html -q
+	$(BIN)/python -m coverage report --skip-covered --skip-empty
+
 # One thread for both sides: what is compared is the algorithms.
 bench: $(READY) ## measure every speed claim and write benchmarks/RESULTS.md; ARGS=--resume goes on with a stopped run
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks $(ARGS)
