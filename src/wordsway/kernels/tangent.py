@@ -6,7 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from scipy import linalg
 from torch import Tensor, nn
 
 from wordsway import memory
@@ -47,13 +50,20 @@ def ntk(network: Network | nn.Module, X: Any, layer: int | None = None) -> Tenso
         return _by_jacobian(network, inputs)
     check_network(network, "a Network or a torch module")
     passes = network.passes(inputs)
-    kernel = inputs.new_zeros(count, count)
+    kernel = torch.zeros(count, count, dtype=inputs.dtype).numpy()  # its upper triangle
     for k in range(network.depth) if layer is None else (check_index(layer, network.depth, "layer"),):
-        block = passes.features[k] @ passes.features[k].mT
+        block = _upper(passes.features[k])
         if network.biases is not None:
             block += 1
-        kernel += block.mul_(passes.backward[k] @ passes.backward[k].mT)
-    return (kernel + kernel.mT) / 2  # the products are symmetric to rounding only
+        kernel += block if k + 1 == network.depth else np.multiply(block, _upper(passes.backward[k]), out=block)
+    return torch.from_numpy(np.triu(kernel) + np.triu(kernel, 1).T).to(inputs.device)
+
+
+def _upper(rows: Tensor) -> npt.NDArray[Any]:
+    """Return the upper triangle of rows rows^T, (N, N), with half the operations of a product."""
+    matrix = rows.detach().cpu().contiguous().numpy().T  # as BLAS stores it
+    syrk = linalg.blas.get_blas_funcs("syrk", (matrix,))
+    return np.asarray(syrk(1.0, matrix, trans=1, lower=1).T)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
