@@ -6,10 +6,12 @@ Nothing of wordsway's maps, responses or searches is used here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
+import numpy as np
 import torch
+from scipy import linalg
 from torch import Tensor
 
 
@@ -157,3 +159,96 @@ def lbfgs(change: Change, d: int, radius: float, starts: int = 16, steps: int = 
         if gained < 1e-6:
             break
     return ball(z)
+
+
+def tangent_kernel(weights: Sequence[Tensor], X: Tensor) -> Tensor:
+    """The NTK (N, N) of a tanh network: per weight, the Gram matrices of its inputs and of what is propagated back."""
+    F = [X]
+    for W in weights[:-1]:
+        F.append(torch.tanh(F[-1] @ W.mT))
+    K, B = F[-1] @ F[-1].mT, weights[-1].expand(len(X), -1)
+    for k in range(len(F) - 2, -1, -1):
+        B = B * (1 - F[k + 1].square())
+        K += (F[k] @ F[k].mT) * (B @ B.mT)
+        B = B @ weights[k]
+    return K
+
+
+def robustness(X: Tensor, y: Tensor, x: Tensor, width: int, seed: int, rows: int = 10_240) -> float:
+    """|x| |grad f(x)| of tanh random features as version 0.1 had it: float64, one triangle, weights drawn twice."""
+    count, d = X.shape
+
+    def blocks() -> Iterator[Tensor]:
+        source = np.random.default_rng(seed)
+        for start in range(0, width, rows):
+            yield torch.from_numpy(source.standard_normal((min(rows, width - start), d))).div_(math.sqrt(d))
+
+    half, kept = np.zeros((count, count), order="F"), []
+    for V in blocks():
+        kept.append(torch.tanh(X @ V.mT))
+        half = linalg.blas.dsyrk(1.0, kept[-1].numpy().T, beta=1.0, c=half, trans=1, overwrite_c=1)
+    alpha = torch.from_numpy(linalg.cho_solve((linalg.cholesky(half), False), y.numpy()))
+    gradient = torch.zeros_like(x)
+    for V, features in zip(blocks(), kept, strict=True):
+        gradient += V.mT @ ((1 - torch.tanh(V @ x).square()) * (features.mT @ alpha))
+    return float(gradient.norm() * x.norm())
+
+
+def generalization(
+    contexts: Tensor, labels: Tensor, X: Tensor, y: float, weight: Tensor, word: int, starts: int = 6
+) -> dict[str, float]:
+    """The losses of raf for both trainings, in the dtype of X: Cholesky of the kernel, and L-BFGS from random starts.
+
+    A functional of phi(X^i(Delta)) needs, of each other row, only the moved score: the sums over the other words are
+    those of X. Autograd goes through these; Delta is put back onto the ball by a smooth map.
+    """
+    d, scale = X.shape[1], 1 / math.sqrt(X.shape[1])
+    W, radius = weight.to(X), math.sqrt(X.shape[1])
+
+    def phi(A: Tensor) -> Tensor:
+        return (torch.softmax(A @ W @ A.mT * scale, dim=-1) @ A).flatten(-2)
+
+    features, own = phi(contexts), phi(X)
+    factor = torch.linalg.cholesky((features @ features.mT).double())
+
+    def solve(right: Tensor) -> Tensor:
+        return torch.cholesky_solve(right.double()[:, None], factor)[:, 0].to(X)
+
+    theta = features.mT @ solve(labels)
+    rest = own - features.mT @ solve(features @ own)
+    fine, again, missing = own / (own @ own), rest / (rest @ rest), y - own @ theta
+    scores = X @ W @ X.mT * scale
+    top = scores.amax(1)
+    gains = torch.exp(scores - top[:, None])
+    gains[:, word] = 0
+    total, sums, keep = gains.sum(1), gains @ X, torch.arange(len(X)) != word
+    asked, asking = X @ W * scale, W @ X.mT * scale  # n d, d n: scores that rows give the word, and that it gives
+
+    def value(U: Tensor, shift: float, start: Tensor) -> Tensor:
+        x = X[word] + start * (radius / start.norm().clamp_min(radius))
+        gain = torch.exp(asked @ x - top)
+        rows = ((U * sums).sum(1) + gain * (U @ x)) / (total + gain)
+        own_weights = torch.softmax(torch.where(keep, x @ asking, x @ W @ x * scale), dim=-1)
+        moved = (own_weights * torch.where(keep, X @ U[word], x @ U[word])).sum()
+        return (torch.where(keep, rows, 0).sum() + moved + shift).square()
+
+    losses = {}
+    source = torch.Generator().manual_seed(0)
+    problems = {"alignment": (fine, again, 1.0), "error": (theta + fine * missing, theta + again * missing, y)}
+    for name, (one, other, shift) in problems.items():
+        for training, u in (("fine-tuned", one), ("re-trained", other)):
+            ends = []
+            for _ in range(starts):
+                start = torch.randn(d, generator=source, dtype=X.dtype).requires_grad_(True)
+                search = torch.optim.LBFGS([start], max_iter=60, history_size=10, line_search_fn="strong_wolfe")
+
+                def closure(u: Tensor = u, shift: float = shift, at: Tensor = start) -> Tensor:
+                    at.grad = None
+                    loss = value(u.reshape(X.shape), shift, at)
+                    loss.backward()  # type: ignore[no-untyped-call]
+                    return loss.detach()
+
+                search.step(closure)  # type: ignore[no-untyped-call]
+                ends.append(float(closure()))
+            losses[f"{training} {name}"] = min(ends)
+    return losses

@@ -18,6 +18,7 @@ from benchmarks import (
     models,
     searches,
     smoothness,
+    trained,
 )
 from benchmarks import jobs as jobs  # registers those of alone and compare
 from benchmarks.child import Child
@@ -191,6 +192,24 @@ CASES: dict[str, Case] = {
         kernels.against,
         {"count": 1000, "width": 300, "runs": 5},
         {"count": 25, "width": 4, "runs": 1},
+    ),
+    "generalization-short": Case(
+        "raf, n=40, d=384, N=400, reviews, against L-BFGS on an incremental kernel",
+        trained.generalization,
+        {"n": 40, "d": 384, "samples": 400, "runs": 5, "ratio": 3},
+        {"n": 4, "d": 6, "samples": 8, "runs": 1, "ratio": 3},
+    ),
+    "ntk-short": Case(
+        "tangent kernel, N=1000, width 300, 3 weights, against eight lines by hand",
+        trained.tangent,
+        {"count": 1000, "width": 300, "runs": 9},
+        {"count": 25, "width": 4, "runs": 1},
+    ),
+    "robust-rf-short": Case(
+        "rf robustness, d=1000, N=1200, k=200,000, against version 0.1",
+        trained.robustness,
+        {"d": 1000, "count": 1200, "width": 200_000, "runs": 1, "spread": 0.02},
+        {"d": 6, "count": 5, "width": 8, "runs": 1, "spread": 0.02},
     ),
     "ntk-3000": Case(
         "tangent kernel and its smallest eigenvalue, N=3000, width 1000",

@@ -69,7 +69,8 @@ class FeatureBlocks:
     rows : int, optional
         Rows of a block, default: as many as take 200 MB.
     keep : bool, optional
-        Whether values are kept for the next pass, default: if they fit into 3 GB and a third of the free memory.
+        Whether values and weights are kept for the next pass, default: either, and then both, if they fit into 3 GB and
+        a third of the free memory.
     dtype : torch.dtype
         Of blocks and values.
     """
@@ -90,6 +91,9 @@ class FeatureBlocks:
         fits = dtype.itemsize * len(inputs) * self.widths[-1] <= min(_KEPT, memory.available() // 3)
         self._keep = fits if keep is None else keep
         self._kept: list[Tensor] = []
+        whole = dtype.itemsize * sum(inputs.shape) * self.widths[-1] <= min(_KEPT, memory.available() // 3)
+        self._keep_weights = whole if keep is None else keep
+        self._weights: list[Tensor] = []
 
     @cached_property
     def inner_products(self) -> Tensor:
@@ -98,11 +102,18 @@ class FeatureBlocks:
 
     def weights(self) -> Iterator[Tensor]:
         """Yield the blocks of weights, the same every time."""
+        if self._weights:
+            yield from self._weights
+            return
         end = 0
+        kept: list[Tensor] = []
         for drawn in feature_rows(self.widths[-1], self.inputs.shape[1], self.seed, self._rows):
             cuts = [width - end for width in self.widths if 0 < width - end < len(drawn)]
-            yield from drawn.to(self._cast.dtype).tensor_split(cuts)
+            parts = drawn.to(self._cast.dtype).tensor_split(cuts)
+            kept += parts if self._keep_weights else ()
+            yield from parts
             end += len(drawn)
+        self._weights = kept
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor, int]]:
         """Yield the weights of each block, the values of the inputs, and the number of rows up to its end."""
