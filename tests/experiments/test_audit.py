@@ -405,3 +405,15 @@ def _stored(path: Path) -> int:
             return int(db.execute("SELECT count(*) FROM trials WHERE state = 'done'").fetchone()[0])
     except sqlite3.Error:
         return 0
+
+
+def test_labels_of_a_file_reach_a_terminal_without_control_characters(
+    classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("text,label\nthe film,\x1b]0;owned\x07\nthe song,\u202egood\n", encoding="utf-8")
+    ws.audit(ws.load(classifier), table, progress=True)
+    printed = capsys.readouterr().err
+    assert "labels are not used" in printed
+    assert "owned" in printed
+    assert not any(sign in printed for sign in "\x1b\x07\u202e")

@@ -288,7 +288,8 @@ class AuditPlan:
         missing = tuple(trial for trial in planned if trial not in finished)
         if progress:
             notes = dict.fromkeys(note for subject in subjects for note in subject.notes)
-            print(*notes, f"{len(missing)} of {len(planned)} measurements are to do", sep="\n", file=sys.stderr)
+            print(*map(one_line, notes), file=sys.stderr, sep="\n")  # labels of a file may hold control characters
+            print(f"{len(missing)} of {len(planned)} measurements are to do", file=sys.stderr)
         run_plan(Plan((Part(_EXPERIMENT, planned, missing, "", None),)), store, backend, progress=progress)
         known = _records(store, planned)
         unfinished = {trial for trial in planned if trial not in known}
