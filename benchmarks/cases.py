@@ -101,7 +101,7 @@ CASES: dict[str, Case] = {
     "relu-raf": _attention("relu-raf"),
     "raf-lbfgs": _search(
         "raf",
-        2,
+        1.5,
         "raf against L-BFGS: of our time about a quarter is the set-up and the starts, a third five power iterations "
         "from 72 starts, a third L-BFGS from up to 24. Matrix products run near the machine's peak; fewer starts or "
         "iterations lose up to 4% of S in some contexts.",
