@@ -407,6 +407,49 @@ def _stored(path: Path) -> int:
         return 0
 
 
+# Children of one process that has everything loaded, so that twenty of them can be killed in a short time
+_KILLS = """
+import json, os, random, signal, sys, time
+from pathlib import Path
+import wordsway as ws
+from wordsway.report.files import export
+
+model, table, folder = ws.load(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+
+def start(name):
+    child = os.fork()
+    if child:
+        return child
+    audit = ws.audit(model, table, candidates="vocabulary", store=folder / f"{name}.sqlite")
+    export(audit.rows(), "csv", str(folder / f"{name}.csv"))
+    os._exit(0)
+
+begin = time.perf_counter()
+assert os.waitpid(start("whole"), 0)[1] == 0
+whole, moments, killed = time.perf_counter() - begin, random.Random(0), 0
+for _ in range(20):
+    child = start("killed")
+    time.sleep(moments.uniform(0, whole / 8))
+    os.kill(child, signal.SIGKILL)
+    killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+assert os.waitpid(start("killed"), 0)[1] == 0
+print(killed)
+"""
+
+
+def test_twenty_kills_at_random_moments_lose_and_double_nothing(classifier: Path, tmp_path: Path) -> None:
+    texts = list(dict.fromkeys(_texts(500, seed=6)))[:250]
+    table = tmp_path / "x.csv"
+    with table.open("w", newline="") as stream:
+        csv.writer(stream).writerows([["text", "label"], *([text, place % 2] for place, text in enumerate(texts))])
+    command = [sys.executable, "-c", _KILLS, str(classifier), str(table), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 10  # others had finished
+    assert (tmp_path / "killed.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert _stored(tmp_path / "killed.sqlite") == len(texts)
+
+
 def test_labels_of_a_file_reach_a_terminal_without_control_characters(
     classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
