@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,13 +26,13 @@ class Server:
 
     def request(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, str], str]:
         """Status, headers and body of an answer; a body that is no string is sent as JSON."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         kind = {} if body is None else {"Content-Type": "application/json"}
         data = body if body is None or isinstance(body, str) else json.dumps(body)
-        connection.request(method, path, data, {**kind, **{name.replace("_", "-"): headers[name] for name in headers}})
-        answer = connection.getresponse()
-        read = answer.read().decode()
-        connection.close()
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)) as connection:
+            names = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, data, {**kind, **names})
+            answer = connection.getresponse()
+            read = answer.read().decode()
         return answer.status, {name.lower(): value for name, value in answer.getheaders()}, read
 
     def answer(self, path: str, **question: Any) -> Any:
