@@ -523,16 +523,16 @@ def test_the_targets_of_flips_are_checked() -> None:
         texts = [{"seconds": 2.0, "passes": 30, "flip": True}, {"seconds": 4.0, "passes": 90, "flip": False}]
         mine = [
             {"seconds": ours, "passes": 9, "flip": found, "tried": tried},
-            {"seconds": 1.9, "passes": 91, "flip": False, "tried": 90},
+            {"seconds": 0.75, "passes": 91, "flip": False, "tried": 90},
         ]
         return lambda job, **_: {"greedy": texts, "ours": mine}
 
-    assert failures([case.run(sides(0.6), case.full)]) == []
-    assert [one.claim.split(",")[0] for one in failures([case.run(sides(0.7), case.full)])] == [
-        "twice the texts per second of greedy search"
+    assert failures([case.run(sides(0.4), case.full)]) == []
+    assert [one.claim for one in failures([case.run(sides(0.5), case.full)])] == [
+        "5 times the texts per second of greedy search"
     ]
-    assert "no flip is missed" in [one.claim for one in failures([case.run(sides(0.6, False), case.full)])]
-    assert [one.claim for one in failures([case.run(sides(0.6, tried=101), case.full)])] == [
+    assert "no flip is missed" in [one.claim for one in failures([case.run(sides(0.4, False), case.full)])]
+    assert [one.claim for one in failures([case.run(sides(0.4, tried=101), case.full)])] == [
         "98% of the flips within 100 tries"
     ]
 
@@ -550,6 +550,20 @@ def test_the_targets_of_searches_are_checked() -> None:
     assert failures([case.run(lambda job, **_: waits, case.full)]) == []
     for name, value in {"colours": 2.1, "swaps": 2.1, "p95": 0.21, "answered": 99}.items():
         assert len(failures([case.run(lambda job, w=waits | {name: value}, **_: w, case.full)])) == 1
+
+
+@pytest.mark.parametrize(("name", "published"), [("raf-lbfgs", 99.9), ("relu-raf-lbfgs", 59.9)])
+def test_the_targets_against_good_baselines_are_checked(name: str, published: float) -> None:
+    case = CASES[name]
+
+    def sides(baseline: float, S: float, published: float) -> Any:
+        both = {"baseline": baseline, "ours": 0.1, "whole": 9.0, "S": {"baseline": 1.0, "ours": S, "whole": 1.0}}
+        got = both | {"peak": {"single": 1e11, "double": 5e10, "traffic": 4e10}}
+        return lambda job, **_: {"seconds": published} if job == "attention_published" else got
+
+    assert failures([case.run(sides(0.4, 1.0, published + 0.2), case.full)]) == []
+    for wrong in ((0.39, 1.0, published + 0.2), (0.4, 0.999, published + 0.2), (0.4, 1.0, published)):
+        assert len(failures([case.run(sides(*wrong), case.full)])) == 1
 
 
 def test_greedy_search_finds_a_flip_if_there_is_one() -> None:
