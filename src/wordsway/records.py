@@ -107,6 +107,10 @@ class Record:
         """Return the summary and the table of the record for a notebook; a single row is shown as a column."""
         rows = self.rows()
         shown = html_column(rows[0]) if len(rows) == 1 else html_table(rows)
+        return self._framed(shown)
+
+    def _framed(self, shown: str) -> str:
+        """Return HTML below the summary, in the style of a notebook."""
         return f'<div class="wordsway">{_STYLE}<p><code>{escape(self.summary())}</code></p>{shown}</div>'
 
 

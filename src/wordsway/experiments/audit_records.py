@@ -332,7 +332,6 @@ class Audit(Record):
 
     def _repr_html_(self) -> str:
         """The shares, the words that decide and the replacements that flip, and the first texts."""
-        shown = Record._repr_html_(self)
         tables = [html_column({**self.headlines(), "passes": self.passes})]
         if self.against is not None:
             tables.append(html_table(comparison_rows(self)))
@@ -344,7 +343,7 @@ class Audit(Record):
             )
             if rows
         ]
-        return shown.replace("</code></p>", f"</code></p>{''.join(tables)}", 1)
+        return self._framed("".join([*tables, html_table(self.rows())]))
 
 
 def share_text(share: Share) -> str:

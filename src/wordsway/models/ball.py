@@ -162,7 +162,7 @@ class BallProfile(Record):
         }
         names = ("position", "word", "tokens", "sensitivity", "radius", "status", "leads")
         table = html_table([{name: row[name] for name in names} for row in self.rows()])
-        return heat_strip(pieces(self.text, notes)) + table
+        return self._framed(heat_strip(pieces(self.text, notes)) + table)
 
 
 def ball_profile(

@@ -24,6 +24,7 @@ class Piece:
     note: str = ""  # shown when it is pointed at
     special: bool = False  # whether it belongs to no word of the text
     apart: bool = True  # whether a space precedes it
+    below: str = ""  # shown in small letters below it
 
 
 def pieces(text: Text, measured: Mapping[tuple[int, ...], tuple[float, str]]) -> list[Piece]:
@@ -56,5 +57,9 @@ def heat_strip(strip: Sequence[Piece]) -> str:
             styles.append("opacity: .65")
         title = f' title="{escape(piece.note)}"' if piece.note else ""
         blank = " " if piece.apart and parts else ""
-        parts.append(f'{blank}<span style="{"; ".join(styles)}"{title}>{escape(piece.text)}</span>')
+        below = ""
+        if piece.below:
+            styles += ["display: inline-flex", "flex-direction: column", "vertical-align: top", "line-height: 1.35"]
+            below = f'<small style="text-align: center">{escape(piece.below)}</small>'
+        parts.append(f'{blank}<span style="{"; ".join(styles)}"{title}>{escape(piece.text)}{below}</span>')
     return f'<p class="heat" dir="auto" style="line-height: 2; overflow-wrap: anywhere">{"".join(parts)}</p>'

@@ -19,7 +19,7 @@ from wordsway.models.candidates import random_words
 from wordsway.models.outputs import Decision, Output, chosen_output, decision_name, wide
 from wordsway.models.rewrites import Rewrite, Rewriter
 from wordsway.models.words import Text, Word, WordLike
-from wordsway.records import Record, html_table
+from wordsway.records import Record, html_table, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -189,16 +189,22 @@ class TextProfile(Record):
         ax.legend()
 
     def _repr_html_(self) -> str:
-        """The text as a strip of words, the stronger the colour the larger the typical effect, and the numbers."""
+        """The text in colours, the masked effect below each word, and the numbers."""
         from wordsway.models.heat import heat_strip, pieces
 
         notes = {
-            one.word.tokens: (one.typical or 0.0, f"typical {one.typical or 0.0:.3g}, worst {one.worst or 0.0:.3g}")
+            one.word.tokens: (one.typical or 0.0, f"typical {number(one.typical, 3)}, worst {number(one.worst, 3)}")
             for one in self.words
         }
+        sign = "+" if self.signed else ""
+        masked = {one.word.tokens: f"{one.masked:{sign}.3g}" for one in self.words if one.masked is not None}
+        strip = [
+            replace(piece, below=masked.get(word.tokens, ""))
+            for piece, word in zip(pieces(self.text, notes), self.text.words, strict=True)
+        ]
         names = ("position", "word", "masked", "typical", "typical_se", "worst", "replacement", "flip", "leads")
         table = html_table([{name: row[name] for name in names} for row in self.rows()])
-        return heat_strip(pieces(self.text, notes)) + table
+        return self._framed(heat_strip(strip) + table)
 
 
 def profile(
