@@ -12,6 +12,8 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Any
 
+from tqdm import tqdm
+
 
 def start_worker(lifeline: Connection) -> None:
     """Prepare a worker process: it ends when the other end of the pipe closes, as it does when the runner dies.
@@ -21,6 +23,8 @@ def start_worker(lifeline: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"  # for libraries that a trial itself loads
+    # Bars make a lock between processes for themselves: it would be reported as leaked where a worker is terminated.
+    tqdm.set_lock(threading.RLock())
 
     def watch() -> None:
         try:

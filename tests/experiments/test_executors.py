@@ -248,3 +248,21 @@ def test_ignored_interrupts_stay_ignored() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_worker_that_is_terminated_leaks_no_semaphore(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os\n"
+        "from wordsway.experiments.executors import open_processes\n"
+        "if __name__ == '__main__':\n"
+        "    try:\n"
+        "        with open_processes(1) as pool:\n"
+        "            bar = 'import os, tqdm; tqdm.tqdm(total=1, file=open(os.devnull, \"w\"))'\n"
+        "            pool.submit(exec, bar).result()\n"
+        "            raise KeyboardInterrupt\n"
+        "    except KeyboardInterrupt:\n"
+        "        print('interrupted')\n"
+    )
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
