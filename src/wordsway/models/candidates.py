@@ -244,7 +244,7 @@ def embeddings_of(model: Model, replacements: Sequence[str]) -> Tensor:
 
 
 def _tokens_inside(tokenizer: Tokenizer, words: Sequence[str]) -> list[list[int]]:
-    """The tokens of words inside a text: those that were asked for before are known, 0.15 s for 20,000 of them."""
+    """The tokens of words inside a text: those of earlier calls are kept, 0.15 s for 20,000 of them."""
     known = _known_tokens(tokenizer)
     ids = {word: known.get(word) for word in words}
     missing = [word for word, one in ids.items() if one is None]
