@@ -11,10 +11,11 @@ import torch
 
 from wordsway import checks
 from wordsway.activations import Activation, activation
+from wordsway.checks import check_seed
 from wordsway.contexts import gaussian_context, normalize, perturb
 from wordsway.errors import InputError
 from wordsway.gaussian import DenseGaussian, LazyGaussian
-from wordsway.seeds import check_seed, derive, generator
+from wordsway.seeds import derive, generator
 
 NAN, INF = math.nan, math.inf
 FLOATS = "must be float32 or float64, got"

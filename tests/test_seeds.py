@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from wordsway import RandomAttention, gaussian_context
-from wordsway.seeds import check_seed, derive, generator, normal, signs, untouched
+from wordsway.checks import check_seed
+from wordsway.seeds import derive, generator, normal, signs, untouched
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**32, 2**63 - 1, np.int64(5), np.uint8(3), torch.tensor(4)])

@@ -1,6 +1,7 @@
-"""Write src/wordsway/cli/lists.json, the maps and figures that `wordsway maps` and `wordsway figures` list.
+"""Write src/wordsway/cli/lists.json, what `wordsway maps`, `figures` and `models` list.
 
-Run it as ``python tools/lists.py`` after changing a figure or a map; a test compares the file with them.
+Run it as ``python tools/lists.py`` after changing a figure, a map or the families of models; a test
+compares the file with them.
 """
 
 import json
@@ -13,13 +14,14 @@ from unittest import mock
 from wordsway.experiments.experiment import SCALES, RunConfig
 from wordsway.figures import all_figures
 from wordsway.maps.catalogue import MAPS, PAPER
+from wordsway.models.families import FAMILIES
 
 PATH = Path(__file__).resolve().parents[1] / "src" / "wordsway" / "cli" / "lists.json"
 _MAP = ("name", "description", "formula", "weights", "source", "options")
 
 
 def lists() -> dict[str, Any]:
-    """Return the maps and the figures as plain values."""
+    """Return the maps, the figures and the families of models as plain values."""
     maps = [{key: getattr(entry, key) for key in _MAP} for entry in MAPS.values()]
     figures = [
         {
@@ -30,7 +32,7 @@ def lists() -> dict[str, Any]:
         }
         for figure in all_figures().values()
     ]
-    return {"paper": PAPER, "maps": maps, "figures": figures}
+    return {"paper": PAPER, "maps": maps, "figures": figures, "families": list(FAMILIES)}
 
 
 def content() -> str:

@@ -11,16 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wordsway.checks import as_int, describe
-from wordsway.errors import InputError
-
-
-def check_seed(seed: SupportsIndex) -> int:
-    """Return a seed as an int with 0 <= seed < 2^63."""
-    value = as_int(seed)
-    if value is None or not 0 <= value < 2**63:
-        raise InputError(f"seed must be an integer with 0 <= seed < 2^63, got {describe(seed)}")
-    return value
+from wordsway.checks import check_seed
 
 
 def derive(seed: SupportsIndex, purpose: str) -> int:

@@ -22,7 +22,7 @@ import wordsway as ws
 from wordsway.data.texts import read_samples
 from wordsway.errors import InputError
 from wordsway.experiments import executors
-from wordsway.experiments.audit import limited, matched_labels
+from wordsway.experiments.auditing import limited, matched_labels
 from wordsway.experiments.intervals import PairedDifference, Share
 
 WORDS = ["the", "film", "was", "long", "short", "good", "bad", "rain", "dark", "blue", "song", "house", "."]

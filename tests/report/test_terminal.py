@@ -9,7 +9,8 @@ from rich.text import Text
 
 from wordsway.errors import visible
 from wordsway.models.heat import Piece
-from wordsway.report.measurements import print_models, print_trials, word_bars
+from wordsway.report.lists import print_models
+from wordsway.report.measurements import print_trials, word_bars
 from wordsway.report.terminal import Bar, Columns, console, duration, plus_minus, table
 from wordsway.report.texts import strip
 

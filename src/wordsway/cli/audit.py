@@ -83,13 +83,12 @@ def audit(
         raise typer.BadParameter(f"--fail-above must be a share from 0 to 1, got {fail_above:g}")
     from wordsway.checks import check_choice
     from wordsway.experiments import executors
-    from wordsway.experiments.audit import audit as run_audit
-    from wordsway.experiments.audit import given_samples, limited
-    from wordsway.experiments.store import Store
+    from wordsway.experiments.auditing import audit as run_audit
+    from wordsway.experiments.auditing import given_samples, limited
+    from wordsway.experiments.store import STORE, Store
     from wordsway.report.audits import audit_page, print_audit
     from wordsway.report.files import FORMATS, check_file, check_folder, replace_file
     from wordsway.report.files import export as write
-    from wordsway.report.results import STORE
 
     samples = limited(given_samples(file, None, column, label_column), limit, seed)
     if export is not None:

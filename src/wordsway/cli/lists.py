@@ -42,9 +42,9 @@ def stored_lists() -> dict[str, Any]:
 def models(as_json: Json = False) -> None:
     """List the models that can be named, and whether they are installed here."""
     from wordsway.models.known import known_models
-    from wordsway.report.measurements import print_models
+    from wordsway.report.lists import print_models
 
-    rows = [asdict(entry) for entry in known_models()]
+    rows = [asdict(entry) for entry in known_models(stored_lists()["families"])]
     if as_json:
         print_json(rows)
     else:

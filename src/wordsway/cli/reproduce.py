@@ -51,12 +51,12 @@ def reproduce(
     from wordsway.experiments.experiment import RunConfig
     from wordsway.experiments.results import figure_result
     from wordsway.experiments.runner import make_plan, run_plan
-    from wordsway.experiments.store import Store
+    from wordsway.experiments.store import STORE, Store
     from wordsway.figures import all_figures, figures_named
     from wordsway.figures._style import style
     from wordsway.report import experiments as report
     from wordsway.report.files import check_folder
-    from wordsway.report.results import STORE, uses_model, write_figure, write_page
+    from wordsway.report.results import uses_model, write_figure, write_page
 
     chosen = figures_named(names or ())
     config = RunConfig(scale, model, trials, seed)

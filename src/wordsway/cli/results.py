@@ -69,9 +69,8 @@ def export(
 def _store(out: str, names: Sequence[str]) -> Iterator[Store]:
     """Open the store of a folder, which must have trials of these experiments."""
     from wordsway.errors import InputError, nearest
-    from wordsway.experiments.store import Store
+    from wordsway.experiments.store import STORE, Store
     from wordsway.report.files import check_folder
-    from wordsway.report.results import STORE
 
     with Store(check_folder(out, make=False) / STORE, readonly=True) as store:
         known = store.experiments()

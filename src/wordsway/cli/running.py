@@ -41,8 +41,7 @@ def notice(message: object) -> None:
 
 def trial_seeds(trials: int, seed: int) -> range:
     """Return the seeds of so many trials, checked: trial k has seed + k."""
-    from wordsway.checks import check_trials
-    from wordsway.seeds import check_seed
+    from wordsway.checks import check_seed, check_trials
 
     count, first = check_trials(trials), check_seed(seed)
     if first + count > 2**63:

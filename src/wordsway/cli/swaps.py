@@ -78,11 +78,10 @@ def swaps(
     ):
         if wrong:
             raise typer.BadParameter(message)
-    from wordsway.checks import check_size
+    from wordsway.checks import check_seed, check_size
     from wordsway.data.texts import read_texts
     from wordsway.models import load
     from wordsway.report.texts import print_swaps
-    from wordsway.seeds import check_seed
 
     check_size(top, "top"), check_seed(seed)
     if checks is not None:

@@ -147,12 +147,11 @@ def _one(model: Any, options: Options, text: str, page: Path | None, layers: boo
 def _many(
     model: Any, options: Options, lines: list[Line], file: str, out: str, page: Path | None, as_json: bool
 ) -> None:
-    from wordsway.experiments.store import Store
+    from wordsway.experiments.store import STORE, Store
     from wordsway.experiments.texts import TextStudy, profile_texts
     from wordsway.models.profile import TextProfile
     from wordsway.report.files import check_folder, replace_file
     from wordsway.report.pages import texts_page
-    from wordsway.report.results import STORE
     from wordsway.report.texts import print_profile_of_many, print_title, print_total
 
     stored, refused, studies = 0, 0, []

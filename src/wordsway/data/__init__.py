@@ -2,8 +2,10 @@
 
 Files come from offline packages, whose checksums are verified, or from the hub. They are read; no code that comes with
 them is ever run.
+
+The public names are in `__init__.pyi`; each is loaded when it is first used.
 """
 
-from wordsway.data.images import image_samples
+import lazy_loader
 
-__all__ = ["image_samples"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

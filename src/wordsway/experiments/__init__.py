@@ -1,35 +1,8 @@
-"""Experiments: trials on a grid, claims about their results, and the runner and the store that keep them."""
+"""Experiments: trials on a grid, claims about their results, and the runner and the store that keep them.
 
-from wordsway.experiments.audit import audit
-from wordsway.experiments.audit_records import Audit
-from wordsway.experiments.experiment import (
-    Estimate,
-    Experiment,
-    Parameters,
-    RunConfig,
-    Table,
-    TrialRecord,
-    TrialResult,
-    Verdict,
-)
-from wordsway.experiments.results import FigureResult, figure_result
-from wordsway.experiments.runner import RunSummary, run
-from wordsway.experiments.store import Store
+The public names are in `__init__.pyi`; each is loaded when it is first used.
+"""
 
-__all__ = [
-    "Audit",
-    "Estimate",
-    "Experiment",
-    "FigureResult",
-    "Parameters",
-    "RunConfig",
-    "RunSummary",
-    "Store",
-    "Table",
-    "TrialRecord",
-    "TrialResult",
-    "Verdict",
-    "audit",
-    "figure_result",
-    "run",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

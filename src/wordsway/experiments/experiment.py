@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from wordsway.checks import check_choice, check_trials
+from wordsway.checks import check_choice, check_seed, check_trials
 from wordsway.errors import InputError
 from wordsway.records import Record
-from wordsway.seeds import check_seed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -24,6 +24,7 @@ from typing import Any
 from wordsway.errors import InputError, WordswayError, one_line
 from wordsway.experiments.experiment import Estimate, Trial, TrialResult
 
+STORE = "store.sqlite"  # its name in a folder of results
 APPLICATION = 0x77737761  # "wswa": the application id of a SQLite file
 DONE, FAILED, DIED = "done", "failed", "died"
 STATES = (DONE, FAILED, DIED)

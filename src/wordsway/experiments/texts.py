@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from wordsway.checks import check_choice, check_size
+from wordsway.checks import check_choice, check_seed, check_size
 from wordsway.errors import InputError, NumericalError
 from wordsway.experiments.experiment import Trial, canonical, canonical_record
 from wordsway.experiments.store import DONE, Row, Store, versions
@@ -24,7 +24,6 @@ from wordsway.models.outputs import Output, chosen_output
 from wordsway.models.profile import TextProfile
 from wordsway.models.swaps import Swaps
 from wordsway.records import Record
-from wordsway.seeds import check_seed
 
 EXPERIMENT, VERSION = "text-profile", 6
 _SAMPLES = 256  # entries of each weight that distinguish two models

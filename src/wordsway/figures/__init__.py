@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import TYPE_CHECKING
 
 from wordsway.checks import check_choice
 from wordsway.errors import InputError
-from wordsway.experiments import Experiment
+
+if TYPE_CHECKING:
+    from wordsway.experiments import Experiment
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,13 @@ from torch import Tensor
 
 from wordsway import memory
 from wordsway.activations import Activation
-from wordsway.checks import as_array, check_positive, check_size
+from wordsway.checks import as_array, check_positive, check_seed, check_size
 from wordsway.errors import InputError
 from wordsway.generalization.kernel import Gram, KernelSolver
 from wordsway.kernels.eigenvalues import SmallestEigenvalue, smallest_eigenvalue
 from wordsway.kernels.features import BLOCK, FeatureBlocks, FeatureFormulas
 from wordsway.memory import ResourceUsage
 from wordsway.records import Record
-from wordsway.seeds import check_seed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

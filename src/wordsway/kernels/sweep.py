@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from wordsway.activations import Activation
-from wordsway.checks import as_array, check_several, check_size
+from wordsway.checks import as_array, check_seed, check_several, check_size
 from wordsway.errors import InputError
 from wordsway.generalization.kernel import Gram, KernelSolver
 from wordsway.kernels.features import FeatureBlocks, FeatureFormulas
 from wordsway.kernels.robustness import Terms, check_point, proof_terms
 from wordsway.memory import ResourceUsage
 from wordsway.records import Record
-from wordsway.seeds import check_seed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

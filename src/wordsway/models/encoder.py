@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wordsway import memory, seeds
-from wordsway.checks import check_at_most, check_dtype, check_size, check_word
+from wordsway import memory
+from wordsway.checks import check_at_most, check_dtype, check_seed, check_size, check_word
 from wordsway.contexts import normalize
 from wordsway.data import offline
 from wordsway.data.reviews import load_reviews
@@ -93,7 +93,7 @@ def review_contexts(
     count = check_size(count, "count")
     n = check_at_most(n, "n", config.positions, f"the positions that {_name(model)} knows")
     d = check_at_most(d, "d", config.dimension, f"{_name(model)}'s embedding dimension")
-    seed = seeds.check_seed(seed)
+    seed = check_seed(seed)
     check_dtype(dtype)
     reviews = load_reviews(_load_tokenizer(model, config))
     size = min(count, len(reviews.labels)) * n * d * dtype.itemsize

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from wordsway.data import offline
 from wordsway.errors import InputError, MissingExtra, install
-from wordsway.models.families import FAMILIES
 
 _YES = ("1", "ON", "YES", "TRUE")  # what huggingface_hub takes for set
 
@@ -26,8 +25,11 @@ class KnownModel:
     hub_offline: bool  # whether HF_HUB_OFFLINE is set
 
 
-def known_models() -> list[KnownModel]:
-    """Return the offline models, and last an entry for all others. Nothing is loaded: files are only looked for."""
+def known_models(families: Sequence[str]) -> list[KnownModel]:
+    """Return the offline models, and last an entry for all others, with the types of models whose layers are known.
+
+    Nothing is loaded: files are only looked for.
+    """
     encoder = "all-MiniLM-L6-v2, an encoder of sentences: 6 layers, d = 384"
     classifier = "minilm with a linear head for sentiment, fitted to reviews at first use"
     large = "all-mpnet-base-v2, an encoder of sentences: 12 layers, d = 768"
@@ -40,7 +42,7 @@ def known_models() -> list[KnownModel]:
         _entry("mpnet", large, ["mpnet"], offline.MPNET[-1]),
         _entry("smollm2", decoder, ["llama"], offline.DECODER, "gguf", "accelerate"),
         _entry("gpt2-random", random, ["gpt2"], offline.TOKENIZER),
-        _entry(None, other, FAMILIES, None, "huggingface_hub"),
+        _entry(None, other, families, None, "huggingface_hub"),
     ]
 
 

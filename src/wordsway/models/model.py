@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from wordsway import memory, seeds
-from wordsway.checks import as_tensor, check_at_most, check_index, check_size
+from wordsway import memory
+from wordsway.checks import as_tensor, check_at_most, check_index, check_seed, check_size
 from wordsway.data.reviews import load_reviews
 from wordsway.errors import InputError
 from wordsway.maps import Attention
@@ -169,7 +169,7 @@ class Model:
         them positive, each with at least n tokens, not counting special ones after the text; row k does not depend on
         `count`. They are tokenised in blocks until there are enough, and kept in the cache folder.
         """
-        count, seed = check_size(count, "count"), seeds.check_seed(seed)
+        count, seed = check_size(count, "count"), check_seed(seed)
         n = check_at_most(n, "n", self.positions, f"the positions that {self.name} knows")
         reviews = load_reviews(self.texts)
         rows = [tokens[:n] for tokens in reviews.tokens(reviews.draw(count, n, seed))]

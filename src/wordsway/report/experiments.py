@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from wordsway.experiments.executors import Backend
 from wordsway.experiments.experiment import FAILS, HOLDS, UNCLEAR, WEAKER, tally
-from wordsway.experiments.results import FigureResult
-from wordsway.experiments.runner import Plan, RunSummary
 from wordsway.experiments.store import DONE, STATES, Row
 from wordsway.figures import natural
 from wordsway.memory import human
 from wordsway.report.terminal import Columns, console, duration, table
 from wordsway.report.terminal import Row as TableRow
+
+if TYPE_CHECKING:
+    from wordsway.experiments.executors import Backend
+    from wordsway.experiments.results import FigureResult
+    from wordsway.experiments.runner import Plan, RunSummary
 
 _COLOURS = {True: "green", False: "bold red", None: "yellow"}
 _WORDS = {HOLDS: "green", WEAKER: "yellow", FAILS: "bold red", UNCLEAR: "yellow"}  # others: checks of the code

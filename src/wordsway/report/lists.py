@@ -36,3 +36,22 @@ def print_figure_list(rows: Sequence[Row]) -> None:
         "\nNumbers are trials, with those of the figures it needs, without those on data that is downloaded on "
         "request. Example: wordsway reproduce fig2-rf"
     )
+
+
+def print_models(rows: Sequence[Row]) -> None:
+    """Print the models that can be named; the last row describes all others."""
+    out = console()
+    *offline, other = rows
+    columns: Columns = {
+        "model": lambda row: Text(row["name"], "bold cyan"),
+        "what it is": "about",
+        "kind": lambda row: row["kinds"][0],
+        "installed": lambda row: "yes" if row["installed"] else f"no: {row['install']}",
+    }
+    out.print(table(offline, columns, wrap=("what it is", "installed")))
+    out.print()
+    state = "; HF_HUB_OFFLINE is set, so only what is cached" if other["hub_offline"] else ""
+    if not other["installed"]:
+        state = f", after {other['install']}"
+    out.print(f"A name on the hub, a folder or a GGUF file works too{state}.", markup=False)
+    out.print(f"Attention is known of the kinds {', '.join(other['kinds'])}; other kinds are measured as a whole.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group
@@ -185,22 +185,3 @@ def _length_note(outputs: Sequence[str], by: str) -> str:
     if "pooled" in outputs:
         parts.append("-1 on pooled: only the row of the word itself changes")
     return "; ".join(parts)
-
-
-def print_models(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print the models that can be named; the last row describes all others."""
-    out = console()
-    *offline, other = rows
-    columns: Columns = {
-        "model": lambda row: Text(row["name"], "bold cyan"),
-        "what it is": "about",
-        "kind": lambda row: row["kinds"][0],
-        "installed": lambda row: "yes" if row["installed"] else f"no: {row['install']}",
-    }
-    out.print(table(offline, columns, wrap=("what it is", "installed")))
-    out.print()
-    state = "; HF_HUB_OFFLINE is set, so only what is cached" if other["hub_offline"] else ""
-    if not other["installed"]:
-        state = f", after {other['install']}"
-    out.print(f"A name on the hub, a folder or a GGUF file works too{state}.", markup=False)
-    out.print(f"Attention is known of the kinds {', '.join(other['kinds'])}; other kinds are measured as a whole.")

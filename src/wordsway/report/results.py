@@ -19,7 +19,6 @@ from wordsway.figures._style import render
 from wordsway.report.files import replace_file, table_as_csv
 from wordsway.report.pages import figures_page, picture
 
-STORE = "store.sqlite"
 _PAGE = "index.html"
 # Keys of the summary of a figure, with their types.
 _SUMMARY = {"name": str, "title": str, "about": str, "command": str, "facts": dict, "verdicts": list, "table": list}

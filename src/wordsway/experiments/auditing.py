@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from wordsway.checks import check_several, check_size
+from wordsway.checks import check_seed, check_several, check_size
 from wordsway.data.texts import Samples, make_sample, read_samples
 from wordsway.errors import InputError, NumericalError, WordswayError, one_line
 from wordsway.experiments import executors
@@ -31,7 +31,7 @@ from wordsway.models.model import Model
 from wordsway.models.outputs import LABELS, Output, chosen_output
 from wordsway.models.profile import TextProfile
 from wordsway.models.words import Text
-from wordsway.seeds import check_seed, generator
+from wordsway.seeds import generator
 
 _NAME, _VERSION = "audit", 2
 _DIGITS = 6  # of stored numbers: machines agree on these where the last digits of float32 depend on the processor
