@@ -1,6 +1,7 @@
 """How the command line starts and ends: nothing heavy for help, a closed pipe, a full disk, other encodings."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -132,3 +133,35 @@ def test_a_removed_working_directory_is_one_line(tmp_path: Path) -> None:
 def test_the_package_runs_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "wordsway", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"wordsway {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("wordsway rep", "reproduce"),
+        ("wordsway reproduce --sc", "--scale"),
+        ("wordsway reproduce fig2", "fig2-drf fig2-rf"),
+        ("wordsway results show fig1 fig6", "fig6"),
+        ("wordsway measure re", "relu-raf"),
+        ("wordsway measure raf --ce", "--ceiling"),
+    ],
+)
+def test_a_shell_completes_names(line: str, completed: str) -> None:
+    program = "import sys; from wordsway.cli import main; main()"
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
+    environment = {**os.environ, **words, "_WORDSWAY_COMPLETE": "complete_bash"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.split() == completed.split()
+
+
+def test_completion_is_installed_in_the_home_folder(tmp_path: Path) -> None:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("there is no bash")
+    command = f"{sys.executable} -m wordsway --install-completion; exit $?"  # it looks which shell it is started by
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run([bash, "-c", command], capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    installed = tmp_path / ".bash_completions" / "wordsway.sh"
+    assert "_WORDSWAY_COMPLETE=complete_bash" in installed.read_text()
+    assert str(installed) in (tmp_path / ".bashrc").read_text()

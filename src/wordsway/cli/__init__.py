@@ -39,7 +39,6 @@ app = typer.Typer(
     cls=Group,
     help="How far can one word move a model?",
     epilog="Example: wordsway measure raf --n 100 --d 384 --data imdb --trials 3",
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

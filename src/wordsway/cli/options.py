@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -12,9 +13,26 @@ from wordsway.errors import nearest
 
 def _known_map(name: str) -> str:
     """Refuse an unknown map before the parser complains about other options."""
-    from wordsway.maps.catalogue import map_named
+    if name not in _stored_names("maps"):
+        from wordsway.maps.catalogue import map_named
 
-    return map_named(name).name
+        map_named(name)
+    return name
+
+
+def _stored_names(kind: str) -> list[str]:
+    from wordsway.cli.lists import stored_lists
+
+    return [row["name"] for row in stored_lists()[kind]]
+
+
+def _completion(kind: str) -> Callable[[str], list[str]]:
+    """Return what a shell calls to complete the name of a map or of a figure."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in _stored_names(kind) if name.startswith(incomplete)]
+
+    return complete
 
 
 MapName = Annotated[
@@ -22,6 +40,7 @@ MapName = Annotated[
     typer.Argument(
         metavar="MAP",
         callback=_known_map,
+        autocompletion=_completion("maps"),
         help="rf, drf, qkv, raf, relu-raf, sigmoid-raf or linear-raf: see wordsway maps",
     ),
 ]
@@ -104,7 +123,10 @@ Cut = Annotated[bool, typer.Option("--cut", help="cut a text that is too long fo
 Chat = Annotated[bool, typer.Option("--chat", help="put the text into the model's chat template")]
 Seed = Annotated[int, typer.Option(metavar="S", help="seed of the random numbers")]
 
-Figures = Annotated[list[str] | None, typer.Argument(metavar="FIGURE", help="names of figures; default: all")]
+Figures = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="FIGURE", autocompletion=_completion("figures"), help="names of figures; default: all"),
+]
 Out = Annotated[str, typer.Option("--out", metavar="DIR", help="folder of the store, the figures and the page")]
 Workers = Annotated[int | None, typer.Option(metavar="W", help="processes; default: one per core")]
 Dask = Annotated[
