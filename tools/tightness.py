@@ -40,6 +40,23 @@ def by_radius() -> None:
             print(f"| {score} | {radius:g} | {value:.3g} |", " | ".join(f"{ratio:.2f}" for ratio in ratios), "|")
 
 
+def of_sigmoid() -> None:
+    counts = (10, 25, 50, 100, 250)
+    print("| sigmoid, n = |", " | ".join(map(str, counts)), "|\n" + 6 * "|---" + "|")
+    for kind, d in (("Gaussian", 96), ("reviews", 384)):
+        columns, seconds = [], []
+        for n in counts:
+            seeds = range(3 if kind == "reviews" and n == 100 else 1)
+            reviews = ws.review_contexts(len(seeds), n, d)[0] if kind == "reviews" else None
+            contexts = [ws.gaussian_context(n, d, seed) for seed in seeds] if reviews is None else list(reviews)
+            rows = [compare(ws.RandomAttention(d, score="sigmoid", seed=seed), X, 3) for seed, X in enumerate(contexts)]
+            columns.append([", ".join(f"{ratios[i]:.2f}" for _, ratios, _ in rows) for i in (1, 2)])
+            seconds.append(f"{sum(spent for _, _, spent in rows) / len(rows):.1f}")
+        for effort, cells in zip(("quick", "tight"), zip(*columns, strict=True), strict=True):
+            print(f"| {kind}, {effort} |", " | ".join(cells), "|")
+        print(f"| {kind}, CPU seconds of tight |", " | ".join(seconds), "|")
+
+
 def by_context() -> None:
     print("| context | n | d | simple | quick | tight, each | tight, mean | CPU seconds |\n" + 8 * "|---" + "|")
     cases = [("Gaussian", n, d, seeds) for n, d, seeds in ((50, 96, 5), (100, 192, 3))] + [("reviews", 100, 384, 3)]
@@ -57,5 +74,7 @@ def by_context() -> None:
 
 if __name__ == "__main__":
     by_radius()
+    print()
+    of_sigmoid()
     print()
     by_context()

@@ -114,7 +114,7 @@ def attention_ceiling(response: OneWordResponse, radius: float, effort: str = "q
             bounds.append(rows.own + captured_bound(crossed))
             if response.attention.score.by_odds and not response.attention.score.softmax:
                 norms = response.attention.head_norms("value").numpy() / response.norm
-                sharper = moved_row_square(response, slot, radius, radius * norms, slabs=True)
+                sharper = moved_row_square(response, slot, radius, radius * norms, sharper=True)
                 bounds.append(min(bounds) - rows.own + min(sharper, rows.own))
         squares.append(min(bounds) * _SLACK)
     value = torch.tensor(squares, dtype=torch.float64, device=response.context.device).sqrt()
