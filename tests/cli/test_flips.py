@@ -1,5 +1,6 @@
 """The command flips: verdicts on one text and on a file of texts."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -54,10 +55,12 @@ def test_a_file_of_texts_goes_on_after_a_text_that_cannot_be_read(run: Run, clas
     path = tmp_path / "texts.csv"
     path.write_text('text\n"The film was long."\n"   "\n"Good rain."\n')
     result = run("flips", "--input", path, "--model", classifier, "--candidates", "vocabulary")
-    assert result.code == 0
+    assert result.code == 1
     assert result.out.count("candidates were tried") == 2
     assert "not measured 1" in result.out
     assert "text 1 (line 3 of" in result.err
+    printed = run("flips", "--input", path, "--model", classifier, "--candidates", "vocabulary", "--json").out
+    assert [json.loads(row)["line"] for row in printed.splitlines()] == [0, 2]
 
 
 @pytest.mark.parametrize(

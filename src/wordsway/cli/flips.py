@@ -23,7 +23,7 @@ from wordsway.cli.options import (
     TextOrFile,
     position_or_word,
 )
-from wordsway.cli.running import each_text, print_json
+from wordsway.cli.running import check_refused, each_text, measured, print_json, texts_of
 
 if TYPE_CHECKING:
     from wordsway.models.flips import Flips
@@ -68,22 +68,16 @@ def flips(
     as_json: Json = False,
 ) -> None:
     """Find a word whose replacement flips the decision of a model, or prove that no candidate does."""
-    for wrong, message in (
-        ((text is None) == (file is None), "give either TEXT or --input FILE, not both and not none"),
-        (file is None and column is not None, "--column needs --input: one text has no columns"),
-        (file is not None and pair is not None, "--pair and --input exclude each other: a pair is about one text"),
-        (file is not None and words is not None, "--word and --input exclude each other: texts differ in their words"),
-    ):
-        if wrong:
-            raise typer.BadParameter(message)
+    if file is not None and words is not None:
+        raise typer.BadParameter("--word and --input exclude each other: texts differ in their words")
+    lines = texts_of(text, file, column, pair)
     from wordsway.checks import check_size
-    from wordsway.data.texts import read_texts
+    from wordsway.experiments.audit_records import NOT_MEASURED
     from wordsway.models import load
     from wordsway.report.texts import print_flips, print_verdicts
 
     if budget is not None:
         check_size(budget, "budget")
-    lines = None if file is None else read_texts(file, column or "text")
     loaded = load(model, device=device, dtype=dtype)
     options: dict[str, Any] = {
         "candidates": candidates,
@@ -99,9 +93,10 @@ def flips(
         "progress": sys.stderr.isatty(),
     }
 
-    def show(result: Flips) -> None:
+    def show(result: Flips, number: int | None = None) -> None:
         if as_json:
-            print_json([result.to_dict()])
+            head = {} if number is None else {"line": number}
+            print_json([{**head, **result.to_dict()}])
         else:
             print_flips(result, exhaustive)
 
@@ -109,9 +104,11 @@ def flips(
         show(loaded.flips(text, **options))
     elif lines is not None:
         verdicts: Counter[str] = Counter()
-        for result in each_text(lines, str(file), lambda given: loaded.flips(given, **options)):
-            verdicts["not measured" if result is None else result.verdict] += 1
+        results = measured(lines, lambda given: loaded.flips(given, **options))
+        for number, _, result in each_text(lines, str(file), results):
+            verdicts[NOT_MEASURED if result is None else result.verdict] += 1
             if result is not None:
-                show(result)
+                show(result, number)
         if not as_json:
             print_verdicts(verdicts)
+        check_refused(verdicts[NOT_MEASURED], lines)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 import typer
 
-from wordsway.errors import InputError, one_line
+from wordsway.errors import InputError, NumericalError, WordswayError, one_line
 
 if TYPE_CHECKING:
     from wordsway.data.texts import Line
@@ -91,12 +91,43 @@ def print_json(rows: Iterable[dict[str, Any]]) -> None:
         print(json.dumps(row, allow_nan=False), flush=True)
 
 
-def each_text(lines: Sequence[Line], file: str, measure: Callable[[str], T]) -> Iterator[T | None]:
-    """Yield what is measured on each text of a file; one that cannot be read is reported in a line, and gives None."""
-    for number, line in enumerate(lines):
+def texts_of(text: str | None, file: str | None, column: str | None, pair: str | None = None) -> list[Line] | None:
+    """Return the texts of ``--input``, or None where one TEXT is given; exactly one of them must be."""
+    for wrong, message in (
+        ((text is None) == (file is None), "give either TEXT or --input FILE, not both and not none"),
+        (file is None and column is not None, "--column needs --input: one text has no columns"),
+        (file is not None and pair is not None, "--pair and --input exclude each other: a pair is about one text"),
+    ):
+        if wrong:
+            raise typer.BadParameter(message)
+    from wordsway.data.texts import read_texts
+
+    return None if file is None else read_texts(file, column or "text")
+
+
+def each_text(
+    lines: Sequence[Line], file: str, results: Iterable[T | WordswayError]
+) -> Iterator[tuple[int, Line, T | None]]:
+    """Yield the number and the line of each text of a file with its result; an error is reported, and gives None."""
+    for number, (line, result) in enumerate(zip(lines, results, strict=True)):
+        if isinstance(result, WordswayError):
+            notice(f"wordsway: text {number} (line {line.number} of {file}): {result}")
+            yield number, line, None
+        else:
+            yield number, line, result
+
+
+def measured(lines: Iterable[Line], measure: Callable[[str], T]) -> Iterator[T | WordswayError]:
+    """Yield what is measured on each text, or why it could not be."""
+    for line in lines:
         try:
             yield measure(line.text)
-        except InputError as error:
-            where = f"text {number} (line {line.number} of {file})"
-            notice(f"wordsway: {where}: {error}")
-            yield None
+        except (InputError, NumericalError) as error:
+            yield error
+
+
+def check_refused(refused: int, lines: Sequence[Line]) -> None:
+    """End a command with exit code 1 if some texts could not be measured."""
+    if refused:
+        notice(f"wordsway: {refused} of {len(lines)} texts could not be measured")
+        raise typer.Exit(1)

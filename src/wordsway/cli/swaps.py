@@ -26,7 +26,7 @@ from wordsway.cli.options import (
     TextOrFile,
     position_or_word,
 )
-from wordsway.cli.running import each_text, notice, print_json
+from wordsway.cli.running import check_refused, each_text, measured, print_json, texts_of
 
 Word = Annotated[
     str | None,
@@ -70,23 +70,16 @@ def swaps(
     as_json: Json = False,
 ) -> None:
     """Find the words that move a model most, in the place of one word of a text or of any."""
-    for wrong, message in (
-        ((text is None) == (file is None), "give either TEXT or --input FILE, not both and not none"),
-        (file is None and column is not None, "--column needs --input: one text has no columns"),
-        (file is not None and pair is not None, "--pair and --input exclude each other: a pair is about one text"),
-        (exhaustive and compare, "--exhaustive and --compare exclude each other: only a ranking can fall short"),
-    ):
-        if wrong:
-            raise typer.BadParameter(message)
+    if exhaustive and compare:
+        raise typer.BadParameter("--exhaustive and --compare exclude each other: only a ranking can fall short")
+    lines = texts_of(text, file, column, pair)
     from wordsway.checks import check_seed, check_size
-    from wordsway.data.texts import read_texts
     from wordsway.models import load
     from wordsway.report.texts import print_swaps
 
     check_size(top, "top"), check_seed(seed)
     if checks is not None:
         check_size(checks, "checks")
-    lines = None if file is None else read_texts(file, column or "text")
     loaded = load(model, device=device, dtype=dtype)
     options: dict[str, Any] = {
         "word": None if word is None else position_or_word(word),
@@ -118,13 +111,11 @@ def swaps(
 
     if text is not None:
         show(loaded.swaps(text, **options))
-    if lines is None:
-        return
-    refused = 0
-    for number, found in enumerate(each_text(lines, str(file), lambda given: loaded.swaps(given, **options))):
-        refused += found is None
-        if found is not None:
-            show(found, number)
-    if refused:
-        notice(f"wordsway: {refused} of {len(lines)} texts could not be measured")
-        raise typer.Exit(1)
+    elif lines is not None:
+        refused = 0
+        results = measured(lines, lambda given: loaded.swaps(given, **options))
+        for number, _, found in each_text(lines, str(file), results):
+            refused += found is None
+            if found is not None:
+                show(found, number)
+        check_refused(refused, lines)

@@ -27,7 +27,7 @@ from wordsway.cli.options import (
     TextOrFile,
     position_or_word,
 )
-from wordsway.cli.running import notice, print_json
+from wordsway.cli.running import check_refused, each_text, notice, print_json, texts_of
 
 if TYPE_CHECKING:
     from wordsway.data.texts import Line
@@ -95,22 +95,19 @@ def text(
     Texts of a file are stored as they are measured: after an interrupt, the same command continues.
     """
     for wrong, message in (
-        ((text is None) == (file is None), "give either TEXT or --input FILE, not both and not none"),
-        (file is not None and pair is not None, "--pair and --input exclude each other: a pair is about one text"),
         (file is not None and layers, "--layers and --input exclude each other: layers are measured for one text"),
-        (file is None and (column or out) is not None, "--column and --out need --input: one text is not stored"),
+        (file is None and out is not None, "--out needs --input: one text is not stored"),
         (layers and html is None, "--layers needs --html: the page draws them"),
         (not ball and (radius is not None or mode != "search" or steps != 16 or special), _NEEDS_BALL),
         (words and special, "--word and --special exclude each other: special tokens have no position"),
     ):
         if wrong:
             raise typer.BadParameter(message)
-    from wordsway.data.texts import read_texts
+    lines = texts_of(text, file, column, pair)
     from wordsway.experiments.texts import Options
     from wordsway.models import load
     from wordsway.report.files import check_file
 
-    lines = None if file is None else read_texts(file, column or "text")
     page = None if html is None else check_file(html, "--html")
     chosen = None if words is None else tuple(dict.fromkeys(map(position_or_word, words)))
     directed = (None if answers is None else tuple(answers), target, pair)
@@ -149,7 +146,6 @@ def _many(
 ) -> None:
     from wordsway.experiments.store import STORE, Store
     from wordsway.experiments.texts import TextStudy, profile_texts
-    from wordsway.models.profile import TextProfile
     from wordsway.report.files import check_folder, replace_file
     from wordsway.report.pages import texts_page
     from wordsway.report.texts import print_profile_of_many, print_title, print_total
@@ -158,28 +154,25 @@ def _many(
     if not as_json:
         print_title(options, model.name, options.output(model).name)
     with Store(check_folder(out) / STORE) as store:
-        results = profile_texts(model, [line.text for line in lines], options, store)
-        for number, (line, (result, known)) in enumerate(zip(lines, results, strict=True)):
-            if not isinstance(result, TextProfile):
+        profiles = profile_texts(model, [line.text for line in lines], options, store)
+        for number, line, result in each_text(lines, file, profiles):
+            if result is None:
                 refused += 1
-                where = f"text {number} (line {line.number} of {file})"
-                notice(f"wordsway: {where}: {result}")
                 continue
+            profile, known = result
             stored += known
             if page is not None:
-                studies.append(TextStudy(result, ()))
+                studies.append(TextStudy(profile, ()))
             if as_json:
-                _print_json(result, number)
+                _print_json(profile, number)
             else:
-                print_profile_of_many(number, line.number, result)
+                print_profile_of_many(number, line.number, profile)
     if not as_json:
         print_total(len(lines) - refused - stored, stored, refused)
     if page is not None and studies:
         replace_file(page, texts_page(studies, options, file).encode(errors="replace"))
         notice(f"the page is {page}")
-    if refused:
-        notice(f"wordsway: {refused} of {len(lines)} texts could not be measured")
-        raise typer.Exit(1)
+    check_refused(refused, lines)
 
 
 def _print_json(profile: Any, number: int | None = None) -> None:

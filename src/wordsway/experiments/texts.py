@@ -121,8 +121,8 @@ def study_text(model: Model, text: str, options: Options, *, layers: bool = Fals
 
 def profile_texts(
     model: Model, texts: Sequence[str], options: Options, store: Store
-) -> Iterator[tuple[TextProfile | InputError | NumericalError, bool]]:
-    """Yield the profile of each text, or the error where it cannot be measured, and whether it was in the store.
+) -> Iterator[tuple[TextProfile, bool] | InputError | NumericalError]:
+    """Yield the profile of each text with whether it was in the store, or the error where it cannot be measured.
 
     Each profile is stored as soon as it is measured. It is identified by the text, the name and weights of the model,
     and all options.
@@ -142,21 +142,20 @@ def profile_texts(
     done = 0
     try:
         for text in texts:
-            result: TextProfile | InputError | NumericalError
-            stored = False
+            result: tuple[TextProfile, bool] | InputError | NumericalError
             try:
                 trial = Trial(EXPERIMENT, VERSION, canonical({**shared, "text": text}), options.seed)
-                if stored := trial in known:
+                if trial in known:
                     read = model.read(text, cut=options.cut, chat=options.chat)
                     words = read.chosen(options.words, options.special)
-                    result = TextProfile.from_dict(known[trial], read, words)
+                    result = TextProfile.from_dict(known[trial], read, words), True
                 else:
-                    result = options.measure(model, text)
-                    known[trial] = _add(store, trial, result)
+                    result = options.measure(model, text), False
+                    known[trial] = _add(store, trial, result[0])
                 done += 1
             except (InputError, NumericalError) as error:
                 result = error
-            yield result, stored
+            yield result
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"interrupted: {done} of {len(texts)} texts are stored, run the same command again to go on"
