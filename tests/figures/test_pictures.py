@@ -167,6 +167,6 @@ def test_numbers_below_an_axis_do_not_touch(name: str) -> None:
 
 
 def test_a_browser_shows_all_figures(folder: Path, tmp_path: Path) -> None:
-    phone, desk = frames(tmp_path, (folder / "index.html").read_text(encoding="utf-8"))
-    assert (phone["width"], desk["width"]) == (360, 1200)
-    assert phone["shown"] == desk["shown"] == ["light"] * len(NAMES)
+    phone, desktop = frames(tmp_path, (folder / "index.html").read_text(encoding="utf-8"))
+    assert (phone["width"], desktop["width"]) == (360, 1200)
+    assert phone["shown"] == desktop["shown"] == ["light"] * len(NAMES)

@@ -107,7 +107,7 @@ addEventListener("load", () => {{
 
 
 def frames(folder: Path, content: str, *options: str) -> list[dict[str, Any]]:
-    """What is seen of a page on a phone and on a desk; nothing may be wrong with it."""
+    """What is seen of a page on a phone and on a desktop; nothing may be wrong with it."""
     visited = visit(folder, HARNESS.format(page=html.escape(content)), *options)
     found = re.search(r'<pre id="found">(.+?)</pre>', visited.dom)
     assert found is not None

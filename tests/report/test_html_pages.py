@@ -323,16 +323,16 @@ def test_figures_are_seen_and_a_phone_does_not_scroll_sideways(tmp_path: Path, k
     table = [{f"column {k}": 0.5 for k in range(30)}]
     wide = _everywhere("w" * 120) | {"name": "wide", "pictures": _pictures(950.4), "table": table}
     options = ["--blink-settings=preferredColorScheme=0"] if kind == "dark" else []
-    phone, desk = frames(tmp_path, figures_page([*FIGURES, wide]), *options)
-    assert (phone["width"], desk["width"]) == (360, 1200)
-    assert phone["shown"] == desk["shown"] == [kind] * 3
+    phone, desktop = frames(tmp_path, figures_page([*FIGURES, wide]), *options)
+    assert (phone["width"], desktop["width"]) == (360, 1200)
+    assert phone["shown"] == desktop["shown"] == [kind] * 3
     assert phone["least"] > 845 / 2  # large enough to read: wide pictures scroll within the page
     assert phone["scrolls"] == [False, False, True]
 
 
 def test_the_page_of_a_text_fits_a_phone(tmp_path: Path) -> None:
-    phone, desk = frames(tmp_path, _text_page("w" * 120))
-    assert (phone["width"], desk["width"]) == (360, 1200)
+    phone, desktop = frames(tmp_path, _text_page("w" * 120))
+    assert (phone["width"], desktop["width"]) == (360, 1200)
 
 
 def test_figures_are_grouped_by_their_sources_in_the_order_of_these() -> None:

@@ -24,8 +24,8 @@ from wordsway.errors import WordswayError, one_line
 from wordsway.models.model import Model
 from wordsway.report import pages
 from wordsway.serve import measurements
-from wordsway.serve.desk import Busy, Desk
 from wordsway.serve.measurements import Question
+from wordsway.serve.queues import Busy, ModelQueue
 
 BODY = 64 * 1024  # bytes of a request: two texts of the longest length, escaped
 WAITING = 256  # measurements that may wait for a model; each holds a connection and its text
@@ -53,7 +53,7 @@ def make_app(models: Mapping[str, Model | None], hosts: Sequence[str], waiting: 
     waiting
         Measurements that may wait for a model.
     """
-    desks: dict[str, Desk] = {}  # made in the loop of the server
+    queues: dict[str, ModelQueue] = {}  # made in the loop of the server
     environment = Environment(
         loader=PackageLoader("wordsway.serve"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -68,9 +68,9 @@ def make_app(models: Mapping[str, Model | None], hosts: Sequence[str], waiting: 
         return Response(path.read_text(encoding="utf-8"), media_type="text/css")
 
     async def health(request: Request) -> Response:
-        return JSONResponse({"models": {name: desk.waiting for name, desk in desks.items()}})
+        return JSONResponse({"models": {name: queue.waiting for name, queue in queues.items()}})
 
-    async def received(request: Request) -> tuple[Desk, Question]:
+    async def received(request: Request) -> tuple[ModelQueue, Question]:
         body = b""
         async for part in request.stream():
             body += part
@@ -82,20 +82,20 @@ def make_app(models: Mapping[str, Model | None], hosts: Sequence[str], waiting: 
             raise HTTPException(400, one_line(error)) from error
         if question.model not in models:
             raise HTTPException(400, f"model must be one of {', '.join(models)}")
-        if question.model not in desks:
-            desks[question.model] = Desk(question.model, waiting, models[question.model])
-        desk = desks[question.model]
-        if desk.waiting >= waiting:
+        if question.model not in queues:
+            queues[question.model] = ModelQueue(question.model, waiting, models[question.model])
+        queue = queues[question.model]
+        if queue.waiting >= waiting:
             raise HTTPException(503, "too many measurements wait: try again later", {"Retry-After": "5"})
-        return desk, question
+        return queue, question
 
     def streamed(work: Callable[[Model, Question], Iterator[dict[str, Any]]]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            desk, question = await received(request)
+            queue, question = await received(request)
 
             async def events() -> AsyncIterator[str]:
                 try:
-                    async for value in desk.steps(lambda model: work(model, question), request.is_disconnected):
+                    async for value in queue.steps(lambda model: work(model, question), request.is_disconnected):
                         yield _event("value", value)
                     yield _event("end", {})
                 except WordswayError as error:
@@ -107,9 +107,9 @@ def make_app(models: Mapping[str, Model | None], hosts: Sequence[str], waiting: 
 
     def returned(work: Callable[[Model, Question], Any]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            desk, question = await received(request)
+            queue, question = await received(request)
             try:
-                value = await desk.once(lambda model: work(model, question), request.is_disconnected)
+                value = await queue.once(lambda model: work(model, question), request.is_disconnected)
             except Busy as error:
                 raise HTTPException(503, one_line(error), {"Retry-After": "5"}) from error
             except WordswayError as error:
@@ -123,8 +123,8 @@ def make_app(models: Mapping[str, Model | None], hosts: Sequence[str], waiting: 
         try:
             yield
         finally:
-            for desk in desks.values():
-                desk.close()
+            for queue in queues.values():
+                queue.close()
 
     routes = [
         Route("/", page),

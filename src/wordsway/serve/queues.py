@@ -20,7 +20,7 @@ class Busy(WordswayError):
     """Too many measurements wait for a model."""
 
 
-class Desk:
+class ModelQueue:
     """One model, loaded when it is first needed unless it is given, and the measurements that wait for it.
 
     Attributes
