@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import tempfile
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -16,28 +15,21 @@ from typing import Any
 
 from wordsway.checks import check_seed, check_several, check_size
 from wordsway.data.texts import Samples, make_sample, read_samples
-from wordsway.errors import InputError, NumericalError, WordswayError, one_line
+from wordsway.errors import InputError, WordswayError, one_line
 from wordsway.experiments import executors
 from wordsway.experiments.audit_records import Audit, AuditedText
+from wordsway.experiments.audit_trials import EXPERIMENT, NAME, VERSION, remember
 from wordsway.experiments.executors import Backend
-from wordsway.experiments.experiment import Experiment, Parameters, Trial, canonical
+from wordsway.experiments.experiment import Trial, canonical
 from wordsway.experiments.runner import Part, Plan, run_plan
 from wordsway.experiments.store import DIED, FAILED, Store
 from wordsway.experiments.texts import weights_print
 from wordsway.models import load
 from wordsway.models.candidates import candidates_named
-from wordsway.models.flips import SAFE, Flips
 from wordsway.models.model import Model
 from wordsway.models.outputs import LABELS, Output, chosen_output
-from wordsway.models.profile import TextProfile
-from wordsway.models.words import Text
 from wordsway.seeds import generator
 
-_NAME, _VERSION = "audit", 2
-_DIGITS = 6  # of stored numbers: machines agree on these where the last digits of float32 depend on the processor
-_MODELS: dict[tuple[str, str, str], Model] = {}  # by weights, device and dtype, in this process
-_KEPT = 2  # models that a process keeps: one, and the one that it is compared with
-_LOCK = threading.Lock()  # a model measures one text at a time
 _SHOWN = 8  # labels that a message lists
 
 
@@ -117,7 +109,12 @@ def audit(
     A text that cannot be measured (too long, empty, not UTF-8) is part of the result, with the reason.
     """
     samples = limited(given_samples(texts, labels, column, label_column), limit, seed)
-    plan = prepare(samples, candidates, on, answers, budget, exhaustive, cut, chat, seed)
+    if answers is not None:
+        check_several(answers, "answers")
+    several = None if answers is None else tuple(answers)
+    most = None if budget is None else check_size(budget, "budget")
+    switches = bool(exhaustive), bool(cut), bool(chat)
+    plan = AuditPlan(samples, candidates, on, several, most, *switches, check_seed(seed))
     models = [model] if against is None else [model, against]
     subjects = [plan.subject(one, device, dtype) for one in models]
     backend: Executor | Backend
@@ -240,7 +237,7 @@ class AuditPlan:
             "cut": self.cut,
             "chat": self.chat,
         }
-        _remember(loaded, shared)
+        remember(loaded, shared)
         return Subject(loaded, output, labels, shared, notes)
 
     def _labels(self, output: Output, name: str) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -274,7 +271,7 @@ class AuditPlan:
         return [
             None
             if one.problem is not None
-            else Trial(_NAME, _VERSION, canonical({**subject.shared, "text": one.text}), self.seed)
+            else Trial(NAME, VERSION, canonical({**subject.shared, "text": one.text}), self.seed)
             for one in self.samples.samples
         ]
 
@@ -284,16 +281,16 @@ class AuditPlan:
         """Measure what the store lacks, and return the record of the first model, compared with the second."""
         trials = [self.trials(subject) for subject in subjects]
         planned = tuple(dict.fromkeys(trial for some in trials for trial in some if trial is not None))
-        finished = store.finished(_NAME, _VERSION)
+        finished = store.finished(NAME, VERSION)
         missing = tuple(trial for trial in planned if trial not in finished)
         if progress:
             notes = dict.fromkeys(note for subject in subjects for note in subject.notes)
             print(*map(one_line, notes), file=sys.stderr, sep="\n")  # labels of a file may hold control characters
             print(f"{len(missing)} of {len(planned)} measurements are to do", file=sys.stderr)
-        run_plan(Plan((Part(_EXPERIMENT, planned, missing, "", None),)), store, backend, progress=progress)
+        run_plan(Plan((Part(EXPERIMENT, planned, missing, "", None),)), store, backend, progress=progress)
         known = _records(store, planned)
         unfinished = {trial for trial in planned if trial not in known}
-        errors = {row.trial: row.error or row.state for row in store.rows([_NAME], (FAILED, DIED), unfinished)}
+        errors = {row.trial: row.error or row.state for row in store.rows([NAME], (FAILED, DIED), unfinished)}
         audits = [self._audit(subject, some, known, errors) for subject, some in zip(subjects, trials, strict=True)]
         return audits[0] if len(audits) == 1 else replace(audits[0], against=audits[1])
 
@@ -327,25 +324,6 @@ class AuditPlan:
             tuple(texts),
             subject.notes,
         )
-
-
-def prepare(
-    samples: Samples,
-    candidates: str = "near:30",
-    on: str | None = None,
-    answers: Sequence[str] | None = None,
-    budget: int | None = None,
-    exhaustive: bool = False,
-    cut: bool = False,
-    chat: bool = False,
-    seed: int = 0,
-) -> AuditPlan:
-    """Check what does not depend on a model."""
-    if answers is not None:
-        check_several(answers, "answers")
-    several = None if answers is None else tuple(answers)
-    most = None if budget is None else check_size(budget, "budget")
-    return AuditPlan(samples, candidates, on, several, most, bool(exhaustive), bool(cut), bool(chat), check_seed(seed))
 
 
 def matched_labels(values: Sequence[str], classes: Sequence[str]) -> dict[str, str] | None:
@@ -387,112 +365,6 @@ def _absolute(name: str) -> str:
 
 
 def _records(store: Store, trials: Sequence[Trial]) -> dict[Trial, Mapping[str, Any]]:
-    finished = store.finished(_NAME, _VERSION)
+    finished = store.finished(NAME, VERSION)
     present = [trial for trial in trials if trial in finished]
     return dict(zip(present, (result.record for result in store.records(present)), strict=True))
-
-
-# In a worker
-
-
-def audit_trial(parameters: Parameters, seed: int) -> dict[str, Any]:
-    """Measure one text; one that cannot be measured has the reason as its record, which is the same every time."""
-    options = {"cut": parameters["cut"], "chat": parameters["chat"]}
-    answers = None if parameters["answers"] is None else json.loads(parameters["answers"])
-    directed = {"on": parameters["on"], "answers": answers, **options}
-    with _LOCK:
-        model = _model(parameters)
-        try:
-            read = model.read(parameters["text"], **options)
-            profile = model.profile(read, seed=seed, **directed)
-            flips = _flips(model, read, parameters, directed)
-        except (InputError, NumericalError) as error:
-            return {"reason": one_line(error)}
-    verdict = _plain(flips, profile)
-    names = ("position", "word", "start", "end", "masked", "typical", "typical_se", "worst", "replacement")
-    words = [{name: row[name] for name in (*names, "becomes", "flip", "leads")} for row in profile.rows()]
-    if parameters["exhaustive"]:
-        counts = [{"tried": 0, "flips": 0}] * len(words) if flips is None else flips.rows()
-        words = [
-            {**one, **{name: row[name] for name in ("tried", "flips")}} for one, row in zip(words, counts, strict=True)
-        ]
-        verdict["flipping"] = sum(one["flips"] for one in words)
-    rounded: dict[str, Any] = _rounded({**verdict, "signed": profile.signed, "words": words})
-    return rounded
-
-
-def _flips(model: Model, read: Text, parameters: Parameters, directed: Mapping[str, Any]) -> Flips | None:
-    """The search for a flip; None for a text without any candidate."""
-    options = {name: parameters[name] for name in ("candidates", "budget", "exhaustive")}
-    try:
-        return model.flips(read, **options, **directed)
-    except InputError:
-        declared = candidates_named(model, read, parameters["candidates"])
-        if any(declared.of(word) for word in read.scored):
-            raise
-        return None
-
-
-def _plain(flips: Flips | None, profile: TextProfile) -> dict[str, Any]:
-    """The verdict on a text; one without any candidate is safe."""
-    if flips is None:
-        empty = dict.fromkeys(("word", "position", "replacement", "after", "becomes", "nearest"))
-        decided = {"prediction": profile.decision, "before": profile.before, "verdict": SAFE, **empty}
-        return {**decided, "tried": 0, "total": 0, "passes": profile.passes}
-    stored = flips.to_dict()
-    names = ("verdict", "word", "position", "replacement", "after", "nearest", "tried", "total")
-    return {
-        "prediction": stored["class_before"],
-        "before": stored["before"],
-        **{name: stored[name] for name in names},
-        "becomes": stored["class_after"] if flips.flip else None,
-        "passes": flips.passes + profile.passes,
-    }
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.{_DIGITS}g}")
-    if isinstance(value, dict):
-        return {name: _rounded(one) for name, one in value.items()}
-    return [_rounded(one) for one in value] if isinstance(value, list) else value
-
-
-def _model(parameters: Parameters) -> Model:
-    """The model of a trial: loaded by its name once per process, and the same one that the audit was started with."""
-    key = _key(parameters)
-    if key not in _MODELS:
-        loaded = load(parameters["model"], device=parameters["device"], dtype=parameters["dtype"])
-        if weights_print(loaded) != parameters["weights"]:
-            raise WordswayError(f"{parameters['model']} must be the same model everywhere, got other weights here")
-        _remember(loaded, parameters)
-    return _MODELS[key]
-
-
-def _remember(model: Model, parameters: Mapping[str, Any]) -> None:
-    _MODELS.pop(_key(parameters), None)
-    _MODELS[_key(parameters)] = model
-    while len(_MODELS) > _KEPT:
-        del _MODELS[next(iter(_MODELS))]
-
-
-def _key(parameters: Mapping[str, Any]) -> tuple[str, str, str]:
-    return parameters["weights"], parameters["device"], parameters["dtype"]
-
-
-def _nothing(*_: Any) -> list[Any]:
-    return []
-
-
-_EXPERIMENT = Experiment(
-    name=_NAME,
-    title="Audit",
-    about="The profile and the verdict of each text of a data set.",
-    trial=audit_trial,
-    grid=_nothing,
-    trials={"quick": 1, "paper": 1},
-    table=_nothing,
-    claims=_nothing,
-    plot=lambda table, figure: None,
-    version=_VERSION,
-)
