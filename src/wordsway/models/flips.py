@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from wordsway.models.model import Model
 
 FLIPS, SAFE, NOT_FOUND = "flips", "safe", "not found"
-_FIRST = 4  # candidates of the first batch: two of three flips are there; each later one is twice as large
+_FIRST = 2  # candidates of the first batch; each later one is twice as large
 _LARGEST = 256
 _LONG = 10  # seconds
 
@@ -80,7 +80,7 @@ class Flips(Record):
     tried, total : int
         Candidates that were tried, and all of them.
     passes : int
-        Texts that were evaluated, the text itself and one gradient included.
+        Texts that were evaluated, the text itself included.
     cost : ResourceUsage
     """
 
@@ -207,8 +207,9 @@ def flips(
         rewrites = [Rewrite(word, one) for word in chosen for one in declared.of(word)]
         if not rewrites:
             raise InputError(f"some word of the text must have a candidate in {declared.name}, got none: use near:30")
-        rewriter = Rewriter(model, read, output)
-        order = _promising(rewriter, rewrites) if len(rewrites) > 1 else [0]
+        several = len(rewrites) > 1
+        rewriter = Rewriter(model, read, output, steep=several)
+        order = _promising(rewriter, rewrites) if several else [0]
         margins = np.full(len(rewrites), np.inf)
         after: dict[int, Any] = {}
         tried = order if limit is None else order[:limit]

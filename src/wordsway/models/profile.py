@@ -309,7 +309,7 @@ def profile_rounds(
     chosen = text.chosen(words, special)
     if not chosen:
         raise InputError("there must be a word to measure, got none")
-    rewriter = Rewriter(model, text, output)
+    rewriter = Rewriter(model, text, output, steep=output.signed)
     study, before = _Study(rewriter, chosen, seed), rewriter.before
     decision = decision_name(model, output, output.decisions(before[None])[0]) if output.decides else None
     score = float(output.score(before, before)) if output.predicts else None

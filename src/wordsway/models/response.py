@@ -191,7 +191,7 @@ class CleanPass:
     def __init__(self, phi: TextFeatures, X: Tensor) -> None:
         self.phi, self.X = phi, X
         self._past: list[Any] | None = None if phi.model.causal else []
-        with torch.no_grad():
+        with torch.set_grad_enabled(X.requires_grad):
             self.values = phi.run(X[None])
 
     def run(self, texts: Tensor, first: int, second: int | None = None, at: int | None = None) -> Tensor:
@@ -254,7 +254,7 @@ class TransformerResponse:
         self.phi, self.X, self.spans = phi, X.to(phi.embedded), [tuple(span) for span in spans]
         self.shape, self.batch = shape, batch
         self._longest = max(map(len, self.spans))
-        self._clean = CleanPass(phi, self.X)
+        self._clean = CleanPass(phi, self.X.detach())
         n = len(X)
         if not phi.output.predicts and self._clean.values.shape[1] != n:
             got = f"{self._clean.values.shape[1]} for {n}"

@@ -52,6 +52,12 @@ class Effects(NamedTuple):
 class Rewriter:
     """Rewrites one text, and evaluates a model at the rewritten texts.
 
+    Parameters
+    ----------
+    model, text, output
+    steep : bool
+        Whether `gradient` will be called, once: the pass over the text then keeps what its gradient needs.
+
     Attributes
     ----------
     before : Tensor
@@ -60,13 +66,15 @@ class Rewriter:
         Texts that were evaluated, the text itself included.
     """
 
-    def __init__(self, model: Model, text: Text, output: Output) -> None:
+    def __init__(self, model: Model, text: Text, output: Output, steep: bool = False) -> None:
         self.model, self.text, self.output = model, text, output
         self.phi = TextFeatures(model, text.ids, output, text.second)
         self._layers = PackedLayers(self.phi.network)
-        with self._layers.used():
-            self._clean = CleanPass(self.phi, self.phi.embedded)
-        self.before = output.read(self._clean.values)[0]
+        self._embedded = self.phi.embedded.clone().requires_grad_(steep)
+        with self._layers.used(gradients=steep):
+            self._clean = CleanPass(self.phi, self._embedded)
+            self._read = output.read(self._clean.values)
+        self.before = self._read[0].detach()
         if not bool(torch.isfinite(self.before).all()):
             raise NumericalError(f"{model.name} must return finite numbers for the text: check its weights")
         self.passes = 1
@@ -199,11 +207,7 @@ class Rewriter:
 
     def gradient(self, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """Gradient of the output's margin or score in the embeddings of the text, (n, e)."""
-        embedded = self.phi.embedded.clone().requires_grad_(True)
-        with self._layers.used(gradients=True):
-            read = self.output.read(self.phi.run(embedded[None]))
-            (gradient,) = torch.autograd.grad(function(self.before, read).sum(), embedded)
-        self.passes += 1
+        (gradient,) = torch.autograd.grad(function(self.before, self._read).sum(), self._embedded)
         return gradient
 
     def promises(
