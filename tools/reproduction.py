@@ -64,7 +64,10 @@ STATEMENTS = {  # by figure: what the paper, poster or slides state, and the mai
     "meanfield": ("on measures, bounds exponential in R^2", "not measured in the poster"),
     "ntk-lambda": ("the tangent kernel is regular once parameters exceed samples", "images of MNIST are added"),
     "ntk-loss": ("minimum over-parameterization is enough to fit", "trained with Adam"),
-    "ntk-flow": ("L(t) <= L(0) exp(-lambda t / 2)", "the flow of the network itself is integrated"),
+    "ntk-flow": (
+        "L(t) <= L(0) exp(-lambda t / 2)",
+        "the loss is half the sum of squares; the flow of the network itself is integrated",
+    ),
     "robust-rf": ("S = Omega(N^(1/6)) for any k, where E phi' is not 0", "gelu and relu are added"),
     "robust-ntk": (
         "S = O(sqrt(N d / p)) for even activations, up to logarithms",

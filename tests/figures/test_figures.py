@@ -15,7 +15,7 @@ from wordsway import figures
 from wordsway.data import offline
 from wordsway.errors import InputError
 from wordsway.experiments import RunConfig, TrialResult
-from wordsway.figures import _sensitivity, _smoothness, all_figures, figures_named
+from wordsway.figures import _sensitivity, _smoothness, all_figures, figures_named, ntk_flow
 from wordsway.sensitivity.assumptions import summarise
 
 NAMES = tuple(all_figures())
@@ -282,8 +282,10 @@ def test_rows_of_nested_records() -> None:
     assert {(row["data"], row["width"]) for row in widest} == {("gaussian", 8000)}
     assert "over_lower" not in table("robust-ntk")[0]
     flow = table("ntk-flow")
-    assert [row["time"] for row in flow if row["width"] == 30] == [0.0, 0.25, 0.5, 1.0, 2.0, 3.0]
-    assert flow[3] == pytest.approx({**flow[3], "actual": math.exp(-1.5), "used": math.exp(-1.0)})
+    assert [row["time"] for row in flow if (row["samples"], row["width"]) == (6, 30)] == list(ntk_flow.TIMES)
+    (row,) = (row for row in flow if (row["samples"], row["width"], row["time"]) == (24, 30, 0.5))
+    shares = {"actual": math.exp(-3.5), "used": math.exp(-3.25), "written_used": math.exp(-0.5), "kernel": 1.0}
+    assert row == pytest.approx({**row, **shares})
     gaps = table("appendix-e")
     root = math.sqrt(50 / 40)
     values = [0.5 * root, 0.51 * root]
@@ -390,6 +392,11 @@ def _swept(law: Callable[[str, int, int], float]) -> Change:
     return lambda point, record: sweep(point, law)
 
 
+def _decay(name: str, rate: float) -> Change:
+    """Let one quantity along the flow fall at a rate."""
+    return lambda point, record: {name: [record[name][0] * math.exp(-rate * time) for time in ntk_flow.TIMES]}
+
+
 def _power(exponent: float) -> Callable[[str, int, int], float]:
     return lambda name, count, width: width**exponent
 
@@ -474,8 +481,10 @@ def _widest(values: Record) -> Change:
         ("fig3-layers", _attracting([0.1, 0.09, 0.5, 0.9]), ["attracting attention"]),
         ("fig3-layers", _attracting([0.1, 0.3, 0.5, 0.4]), ["grows from layer to layer"]),
         ("fig3-scores", lambda point, record: {"after": [[0.3, 0.3, 0.12, 0.3]] * 4}, ["other tokens turn to 'c'"]),
-        ("ntk-flow", lambda point, record: {"actual": [3.0] * 6}, ["network"]),
-        ("ntk-flow", lambda point, record: {"linear": [3.0] * 6}, ["linearisation"]),
+        ("ntk-flow", _decay("actual", 0.0), ["the loss of the network", "the loss of the slides"]),
+        ("ntk-flow", _decay("actual", 2.9), ["N = 24: so is the mean"]),
+        ("ntk-flow", _decay("linear", 0.0), ["the linearised network"]),
+        ("ntk-flow", _decay("lambda_min", 0.3), ["lambda_min(K(t))"]),
         ("ntk-lambda", lambda point, record: {"status": "regular"}, ["fewer parameters"]),
         ("ntk-lambda", lambda point, record: {"status": "singular"}, ["it is not"]),
         ("ntk-lambda", lambda point, record: {"smallest_eigenvalue": 0.5}, ["comes closer"]),
@@ -676,6 +685,12 @@ def test_a_change_that_only_ends_higher_is_weaker_than_growth_with_depth() -> No
     assert (lower.word, lower.measured.endswith("; it falls in 1 of 2 steps")) == ("does not hold", True)
 
 
+def test_the_bound_of_the_flow_is_weaker_than_written_where_only_the_loss_over_two_obeys_it() -> None:
+    for rate, words in ((2.9, {"holds", "weaker than the source"}), (0.4, {"holds", "does not hold"})):
+        verdicts = figure("ntk-flow").claims(table("ntk-flow", _decay("actual", rate)))
+        assert {one.word for one in verdicts if not one.check} == words
+
+
 def test_theorems_are_checks_of_the_code() -> None:
     checks = {name: [one.check for one in figure(name).claims(table(name))] for name in NAMES}
     assert all(checks["smooth-bounds"])
@@ -684,7 +699,7 @@ def test_theorems_are_checks_of_the_code() -> None:
         "fig5": 8,
         "fig6": 8,
         "meanfield": 4,
-        "ntk-flow": 1,
+        "ntk-flow": 2,
         "ntk-lambda": 1,
         "robust-rf": 4,
         "smooth-adversarial": 2,

@@ -159,12 +159,13 @@ def test_a_sweep_is_what_single_measurements_return() -> None:
 
 
 def test_a_flow_stays_below_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ntk_flow, "SAMPLES", 5)
-    record = record_of(figure("ntk-flow"), {"width": 20}, 1)
+    monkeypatch.setattr(ntk_flow, "D", 12)
+    record = record_of(figure("ntk-flow"), {"samples": 5, "width": 20}, 1)
     start = record["actual"][0]
     assert record["linear"][0] == pytest.approx(start)
     assert record["bound"] == pytest.approx([start * math.exp(-time / 2) for time in ntk_flow.TIMES])
     assert all(later < bound for later, bound in zip(record["linear"][1:], record["bound"][1:], strict=True))
+    assert record["lambda_min"][0] == pytest.approx(record["smallest_eigenvalue"])
 
 
 def test_constants_of_layers() -> None:

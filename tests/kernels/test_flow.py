@@ -28,6 +28,22 @@ def test_the_actual_flow_goes_down_the_gradient(biases: bool) -> None:
     assert float(flow.actual[0]) == pytest.approx(0.5 * float(rest @ rest))
 
 
+def test_the_kernel_along_the_flow_is_that_of_the_moved_network() -> None:
+    network, X, y = Network.drawn([3, 6, 5], "tanh", seed=2), normal(4, 3, seed=1), normal(4, seed=2)
+    flow = gradient_flow(network, X, y, [0.0, 0.05, 0.1], tolerance=1e-9)
+    weights = list(network.weights)
+    for _ in range(1000):  # Euler's method
+        moved = Network(weights)
+        passes = moved.passes(X)
+        pulled = [backward * (passes.outputs - y)[:, None] for backward in passes.backward]
+        steps = [back.mT @ features for back, features in zip(pulled, passes.features, strict=True)]
+        weights = [weight - 1e-4 * step for weight, step in zip(weights, steps, strict=True)]
+    ends = (network, Network(weights))
+    expected = [float(torch.linalg.eigvalsh(ntk(end, X))[0]) for end in ends]
+    assert [float(flow.lambda_min[place]) for place in (0, -1)] == pytest.approx(expected, rel=1e-3)
+    assert abs(expected[1] / expected[0] - 1) > 0.01  # the kernel moves
+
+
 def test_wide_networks_stay_below_the_bound_and_near_their_linearisation() -> None:
     network, X, y = Network.drawn([20, 150, 150], "tanh", seed=3), normal(8, 20, seed=4), normal(8, seed=5)
     slow = gradient_flow(network, X, y, [0.0]).smallest.value

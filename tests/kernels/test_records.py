@@ -24,7 +24,7 @@ RECORDS: dict[str, tuple[Callable[[], Record], set[str], str]] = {
     "chain": (lambda: kernels.ntk_chain(NETWORK, X), {"scale", "distance", "smallest_twice"}, "scale"),
     "flow": (
         lambda: kernels.gradient_flow(NETWORK, X, Y, [0.0, 0.1]),
-        {"times", "linear", "actual", "bound", "smallest_eigenvalue"},
+        {"times", "linear", "actual", "bound", "lambda_min", "smallest_eigenvalue"},
         "actual",
     ),
     "descent": (lambda: kernels.descend(NETWORK, X, Y, 3), {"loss", "interpolates", "steps"}, "loss"),
