@@ -165,7 +165,8 @@ def robust(name: str, count: int, width: int) -> float:
 def steepness(point: Record, power: float) -> Record:
     """Lipschitz constants that grow with a power of n, the more the higher the layer."""
     value = (1 + point["layer"]) * float(point["n"]) ** power
-    return {"lipschitz": value, "status": "converged", "upper": 1e9, "rotary": point["model"] == "smollm2"}
+    known = {"upper": 1e9, "rotary": point["model"] == "smollm2", "exponent": 5.0}
+    return {"lipschitz": value, "status": "converged", **known}
 
 
 def _bounds(point: Record, seed: int) -> Record:

@@ -88,6 +88,7 @@ def _proved(record: Record) -> bool:
         ("ntk-loss", {"samples": 10, "width": 6, "steps": 1500}, lambda record: record["loss"] < ntk_loss._FITTED),
         ("ntk-loss", {"samples": 40, "width": 2, "steps": 200}, lambda record: record["loss"] > 0.1),
         ("smooth-adversarial", {**ADVERSARIAL, "n": 16}, lambda record: record["lipschitz"] < record["upper"]),
+        ("smooth-adversarial", {**ADVERSARIAL, "n": 16}, lambda record: record["exponent"] > math.log(16)),
         ("smooth-bounds", {"panel": smooth_bounds.HEAD, "n": 6, "steps": 10}, _bounded),
         (
             "smooth-bounds",

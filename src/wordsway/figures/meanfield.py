@@ -10,6 +10,7 @@ import torch
 
 from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
 from wordsway.experiments.claims import above, check, each, points
+from wordsway.figures import _assumed
 from wordsway.figures import _style as style
 from wordsway.maps.attention import Attention
 from wordsway.seeds import generator, normal
@@ -117,5 +118,6 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=estimate,
+    assumptions=_assumed.mean_field,
     version=4,
 )

@@ -7,6 +7,7 @@ from statistics import fmean
 
 from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
 from wordsway.experiments.claims import check, count_of, curves, judge, points, statistics
+from wordsway.figures import _assumed
 from wordsway.figures import _style as style
 from wordsway.kernels import Network, ntk, smallest_eigenvalue
 from wordsway.models import input_samples
@@ -101,5 +102,6 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=estimate,
+    assumptions=_assumed.wide_enough,
     version=4,
 )

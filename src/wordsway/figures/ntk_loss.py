@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from wordsway.contexts import gaussian_context
 from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
 from wordsway.experiments.claims import count_of, points, statistics
+from wordsway.figures import _assumed
 from wordsway.figures import _style as style
 from wordsway.kernels import Network, descend
 from wordsway.seeds import generator, signs
@@ -81,5 +82,6 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=estimate,
+    assumptions=_assumed.wide_enough,
     version=3,
 )

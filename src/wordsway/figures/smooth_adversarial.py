@@ -4,6 +4,7 @@ from functools import partial
 
 from wordsway.experiments import Parameters, Table, TrialRecord, Verdict
 from wordsway.experiments.claims import at_least_one, check, each
+from wordsway.figures import _assumed
 from wordsway.figures import _smoothness as shared
 from wordsway.smoothness import adversarial_directions, lipschitz_bounds, local_lipschitz
 
@@ -22,6 +23,7 @@ def trial(parameters: Parameters, seed: int) -> TrialRecord:
         **{name: constant[name] for name in ("lipschitz", "residual", "products", "status", "dtype")},
         "head": head,
         "kind": direction.kind,
+        "exponent": 2 * direction.gamma * radius**2,
         "upper": lipschitz_bounds(attention, n, radius).upper,
         "rotary": attention.rotary is not None,
     }
@@ -49,4 +51,6 @@ FIGURE = shared.experiment(
     trials={"quick": 1, "paper": 1},
     claims=claims,
     plot=partial(shared.plot, power=0.5, label="∝ $n^{1/2}$"),
+    assumptions=_assumed.at_adversarial,
+    version=4,
 )

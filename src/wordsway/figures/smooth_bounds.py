@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from wordsway.contexts import gaussian_context
 from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
 from wordsway.experiments.claims import at_least_one, check, points
+from wordsway.figures import _assumed
 from wordsway.figures import _smoothness as shared
 from wordsway.figures import _style as style
 from wordsway.maps import Attention, RandomAttention
@@ -138,5 +139,6 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=estimate,
+    assumptions=_assumed.between_bounds,
     version=5,
 )

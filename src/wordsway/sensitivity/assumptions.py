@@ -72,8 +72,8 @@ class Assumptions(Record):
     Attributes
     ----------
     map : str
-    n, d : int
-        Sizes of a context.
+    n, d : int or None
+        Sizes of a context; None where no theorem needs them.
     checks : tuple of Assumption
         Empty where no theorem is about the map.
     """
@@ -81,8 +81,8 @@ class Assumptions(Record):
     summary_fields: ClassVar[tuple[str, ...]] = ("map", "n", "d", "met", "not_met", "unknown")
 
     map: str
-    n: int
-    d: int
+    n: int | None
+    d: int | None
     checks: tuple[Assumption, ...]
 
     @property

@@ -1,0 +1,69 @@
+"""What the theorems behind the figures on tangent kernels and on smoothness assume: one function of trials per figure.
+
+`wordsway.sensitivity.assumptions` has those on feature maps and on robust features. Other figures are about
+measurements and have none: no theorem states the n^(1/4) of smooth-real.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from scipy.special import lambertw
+
+from wordsway.experiments import TrialResult
+from wordsway.sensitivity import Assumption, Assumptions
+
+_WIDE = "slides, minimum over-parameterization"
+_WORST = "poster, contribution 1"
+_MEAN_FIELD = "poster, contribution 3"
+
+
+def wide_enough(results: Sequence[TrialResult]) -> Iterator[Assumptions]:
+    """Yield those of ntk-lambda and ntk-loss: networks of equal widths with the activation tanh.
+
+    Omega~(sqrt(N)) neurons per layer are compared with the constant 1 and without logarithms.
+    """
+    settings = {(one["samples"], one["width"], one.parameters.get("data", "gaussian")): None for one in results}
+    for samples, width, data in settings:
+        law = "independent Gaussian inputs" if data == "gaussian" else f"law of {data}"
+        checks = (
+            Assumption(_WIDE, "width = Omega~(sqrt(N))", "sqrt(N)", "width", math.sqrt(samples), float(width)),
+            Assumption(_WIDE, "pyramidal topology", "equal widths", certain=True),
+            Assumption(_WIDE, "phi is smooth", "tanh", certain=True),
+            Assumption(_WIDE, "concentrated i.i.d. inputs", law, certain=True if data == "gaussian" else None),
+        )
+        yield Assumptions("ntk", None, width, checks)
+
+
+def at_adversarial(results: Sequence[TrialResult]) -> Iterator[Assumptions]:
+    """Yield those of smooth-adversarial: the lower bound grows like sqrt(n) up to n = exp(2 gamma R^2)."""
+    for one in results:
+        if not one["rotary"]:  # others are not judged
+            log = math.log(one["n"])
+            checks = (
+                Assumption(_WORST, "V = I, one head", "heads and projections of a model", certain=False),
+                Assumption(_WORST, "n = O(exp(2 gamma R^2))", "log n", "2 gamma R^2", log, one["exponent"]),
+            )
+            yield Assumptions("attention", one["n"], None, checks)
+
+
+def between_bounds(results: Sequence[TrialResult]) -> Iterator[Assumptions]:
+    """Yield those of smooth-bounds: the lower bounds are judged where they apply."""
+    for one in results:
+        applies = one["first_word"] is not None
+        checks = (
+            Assumption(_WORST, "words in B_R", "their norm, or that of the layer's normalisation", certain=True),
+            Assumption(_WORST, "V = I, one head, A has a real eigenvalue", one["panel"], certain=applies),
+        )
+        yield Assumptions("attention", one["n"], None, checks)
+
+
+def mean_field(results: Sequence[TrialResult]) -> Iterator[Assumptions]:
+    """Yield those of meanfield, with gamma R^2 = x from the lower bound (x / 2) exp(x), which holds for large R."""
+    for one in results:
+        checks = (
+            Assumption(_MEAN_FIELD, "V = I", "values are the words themselves", certain=True),
+            Assumption(_MEAN_FIELD, "R is large", "1", "gamma R^2", 1.0, float(lambertw(2 * one["lower"]).real)),
+        )
+        yield Assumptions("attention", None, one["d"], checks)
