@@ -75,8 +75,10 @@ def test_large_features_in_float32_have_the_same_sensitivity_to_six_digits(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, y = gaussian_context(41, 30), signs(generator(0, "labels"), 40)
-    exact = feature_robustness("rf", X[:-1], y, X[-1], 3000, name)
     monkeypatch.setattr(robustness, "_LARGE", 1)
+    with monkeypatch.context() as always:
+        always.setattr(robustness, "_CONDITION", 2)
+        exact = feature_robustness("rf", X[:-1], y, X[-1], 3000, name)
     model = FeatureModel("rf", X[:-1], y, 3000, name)
     assert {block.dtype for block in model.weights()} == {torch.float32}
     assert model.kernel.dtype == torch.float64
@@ -89,9 +91,38 @@ def test_large_features_in_float32_have_the_same_sensitivity_to_six_digits(
 def test_features_of_inputs_that_nearly_repeat_are_computed_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = gaussian_context(21, 30), signs(generator(0, "labels"), 20)
     X[1] = X[0] + 1e-4 * X[2]
-    exact = feature_robustness("rf", X[:-1], y, X[-1], 3000)
     monkeypatch.setattr(robustness, "_LARGE", 1)
-    assert feature_robustness("rf", X[:-1], y, X[-1], 3000).value == exact.value
+    model = FeatureModel("rf", X[:-1], y, 3000)
+    assert {block.dtype for block in model.weights()} == {torch.float64}
+    assert model.fit < 1e-8
+
+
+@pytest.mark.parametrize("count", [5, 12, 20])
+def test_a_large_model_has_the_weights_that_it_yields(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The inputs of large models are rotated: fewer inputs than dimensions, as many, and more of them."""
+    monkeypatch.setattr(robustness, "_LARGE", 1)
+    monkeypatch.setattr(robustness, "_CONDITION", 2)
+    X, y, x = normal(count, 12), normal(count, seed=1), normal(12, seed=2)
+    model = FeatureModel("rf", X, y, 60, "tanh", seed=3)
+    point = x.clone().requires_grad_(True)
+    value = explicit(model)(point)
+    (derivative,) = torch.autograd.grad(value, point)
+    found = model.robustness(x, terms=True)
+    assert found.output == pytest.approx(float(value.detach()), rel=1e-7)
+    torch.testing.assert_close(found.gradient, derivative)
+    torch.testing.assert_close(model.interaction(x) @ model.alpha, derivative)
+    weights = torch.cat(list(model.weights()))
+    drawn = torch.cat(list(feature_rows(60, 12, 3, 60))).double()
+    assert float((weights - drawn).abs().max()) > 0.1
+    torch.testing.assert_close(weights @ weights.mT, drawn @ drawn.mT)  # a rotation: the law is that of what was drawn
+
+
+@pytest.mark.parametrize("count", [1, 5, 12, 20])
+def test_triangular_inputs_have_the_same_products(count: int) -> None:
+    inputs = normal(count, 12).tril()
+    plain, panels = (FeatureBlocks(inputs, [30], 5, torch.tanh, triangular=triangular) for triangular in (False, True))
+    for (_, expected, _), (_, values, _) in zip(plain, panels, strict=True):
+        torch.testing.assert_close(values, expected)
 
 
 def test_rows_of_the_weights_depend_on_nothing_else() -> None:

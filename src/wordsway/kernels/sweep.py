@@ -84,7 +84,8 @@ def robustness_sweep(
 ) -> RobustnessSweep:
     """S(x) of `feature_robustness` at every width, for the first N samples for every N, and every activation.
 
-    Each value is that of `feature_robustness` with the same seed. Rows of the weights are nested in the width, and
+    Each value is that of `feature_robustness` with the same seed, or, for rf from N k d = 10^9 on, one of the same law:
+    there it rotates its inputs, and with them the weights. Rows of the weights are nested in the width, and
     samples in their number: one kernel is grown block by block, and its leading parts are those of fewer samples. Cost,
     with the largest k and N: O(N k d) once, and O(N^2 k) per activation. `terms` is a width at which those of the
     proofs are computed too, for O(N k d) more per activation with that k.
