@@ -135,6 +135,13 @@ def test_the_sizes_of_the_papers_on_kernels_and_smoothness() -> None:
     assert {(point["model"], point["causal"]) for point in real} == blocks
     assert _sizes([point for point in real if point["model"] == "minilm"], "layer") == set(range(6))
     assert _sizes(real, "n") >= {2, 240}
+    published = [point for point in real if "protocol" in point]
+    assert (_sizes(published, "layer"), max(_sizes(published, "n"))) == ({0, 3}, 98)
+    heads = [point for point in figure("smooth-adversarial").grid(RunConfig("paper")) if "protocol" in point]
+    assert {(point["layer"], point["head"], point["causal"]) for point in heads} == {(0, 0, False), (3, 7, True)}
+    assert max(_sizes(heads, "n")) == 97
+    other = RunConfig(model="smollm2")  # no layer of it ends with a norm after the residual connection
+    assert not [point for point in figure("smooth-real").grid(other) if "protocol" in point]
 
 
 def test_a_model_takes_the_place_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +154,7 @@ def test_a_model_takes_the_place_of_the_data(monkeypatch: pytest.MonkeyPatch) ->
     for name in ("fig1", "fig3-layers", "fig3-scores"):
         assert _sizes(list(figure(name).grid(RunConfig())), "model") == {"minilm", "smollm2"}
         assert _sizes(list(figure(name).grid(RunConfig(model="some/model"))), "model") == {"some/model"}
-    layers = list(figure("smooth-real").grid(RunConfig(model="minilm")))
+    layers = [point for point in figure("smooth-real").grid(RunConfig(model="minilm")) if "protocol" not in point]
     assert [_sizes(layers, name) for name in ("model", "layer", "causal")] == [{"minilm"}, set(range(6)), {False}]
 
 
@@ -211,7 +218,7 @@ def test_the_numbers_of_the_theorems_on_attention_are_those_of_its_figures() -> 
     least, most = (R**2 / 4 for R in (0.5, 2.4))  # the lower bound of the made-up trials has gamma = 1 / 4
     assert f"against gamma R^2 = {least:.4f} to {most:.2f}; met in 4 of 12 settings" in radius["measured"]
     (length,) = (row for row in _assumed_rows("smooth-adversarial") if row["assumption"].startswith("n = O("))
-    assert "log n = 2.77 to 5.55 against 2 gamma R^2 = 5" in length["measured"]
+    assert "log n = 0.693 to 5.55 against 2 gamma R^2 = 5" in length["measured"]
 
 
 def _assumed_rows(name: str) -> list[Record]:
@@ -616,7 +623,7 @@ def _layer_0(constant: Callable[[float, int], float]) -> Change:
 
     def change(point: Record, record: Record) -> Record:
         seed = next(seeds) % 2
-        hit = (point["model"], point["causal"], point["layer"]) == ("minilm", False, 0)
+        hit = (point["model"], point["causal"], point["layer"], point.get("protocol")) == ("minilm", False, 0, None)
         return {"lipschitz": constant(float(point["n"]), seed)} if hit else {}
 
     return change
@@ -665,6 +672,19 @@ def test_without_several_trials_tolerances_alone_decide() -> None:
     assert judged(lambda n, seed: n**0.31) == "holds"
     assert judged(lambda n, seed: max(n, 16) ** 0.42) == "weaker than the source"
     assert judged(lambda n, seed: n**0.36) == "does not hold"
+
+
+def test_the_number_of_the_published_script_is_judged_apart_from_constants() -> None:
+    rows = table("smooth-real", lambda point, record: {"published": point["n"] ** 0.5} if "protocol" in point else {})
+    verdicts = figure("smooth-real").claims(rows)
+    assert {one.claim.split(":")[0] for one in verdicts if not one.holds} == {
+        f"minilm, {masked}with residual and norm, layer {layer}, number of the script"
+        for masked in ("", "masked, ")
+        for layer in (0, 3)
+    }
+    assert verdicts[-1].measured == f"{2 * 88} of {2 * 88}"  # each constant once
+    margin = figure("smooth-adversarial").claims(table("smooth-adversarial"))[-2]
+    assert margin.measured.startswith("at least")
 
 
 def test_random_weights_need_not_grow_and_rotary_layers_have_no_law() -> None:

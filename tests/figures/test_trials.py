@@ -1,5 +1,6 @@
 """Trials of the figures: what the library returns for the same sizes and seed, as the store keeps it."""
 
+import copy
 import json
 import math
 from collections.abc import Callable
@@ -23,7 +24,17 @@ from wordsway import (
 from wordsway.cli import main
 from wordsway.data import image_samples
 from wordsway.experiments import TrialResult
-from wordsway.figures import fig1, fig3_layers, meanfield, ntk_flow, ntk_loss, smooth_bounds
+from wordsway.figures import (
+    _smoothness,
+    fig1,
+    fig3_layers,
+    meanfield,
+    ntk_flow,
+    ntk_loss,
+    smooth_adversarial,
+    smooth_bounds,
+    smooth_real,
+)
 from wordsway.maps.catalogue import MapOptions, map_named
 from wordsway.seeds import generator, normal
 
@@ -169,12 +180,50 @@ def test_a_flow_stays_below_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     assert record["lambda_min"][0] == pytest.approx(record["smallest_eigenvalue"])
 
 
+def test_the_number_of_the_published_script_is_the_limit_of_its_iteration() -> None:
+    """Its step takes f(X), the first output of jvp, for the product of the Jacobian with u."""
+    X, layer = gaussian_context(4, 5, 0), RandomAttention(5, seed=0)
+    u = torch.ones_like(X) / math.sqrt(X.numel())
+    for _ in range(3):
+        product = torch.autograd.functional.jvp(layer, X, u)[0]  # type: ignore[no-untyped-call]
+        v = torch.func.vjp(layer, X)[1](product)[0]
+        found = float((u * v).sum()) ** 0.5
+        u = v / torch.linalg.vector_norm(v)
+    assert _smoothness.published_number(layer, X) == pytest.approx(found, rel=1e-9)
+    assert abs(found / local_lipschitz(layer, X).value - 1) > 0.05  # it is another number
+
+
+def test_one_head_of_the_published_protocol() -> None:
+    """Its heads are side by side, and its contexts those of one head in a ball of one radius."""
+    point = {**ENCODER, "layer": 3, "causal": True, "protocol": smooth_adversarial.PUBLISHED, "head": 7}
+    short, long = (record_of(figure("smooth-adversarial"), {**point, "n": n}) for n in (2, 8))
+    assert short["head"] == long["head"] == 7
+    assert 1 < long["lipschitz"] / short["lipschitz"] < long["published"] / short["published"]
+    model = load("minilm")
+    radius = smooth_adversarial._typical_radius(model, 3)
+    words = model.layer_inputs(model.review_tokens(2, 100), 3)
+    assert radius == pytest.approx(float(words.norm(dim=-1).mean()), rel=0.2)
+    heads = smooth_adversarial._side_by_side(model.attention(3, causal=True))
+    own = model.attention(3, causal=True)
+    assert own.output is not None
+    assert own.output_bias is not None
+    joined = heads(words[0]) @ own.output.mT + own.output_bias
+    torch.testing.assert_close(joined, own(words[0]), rtol=1e-4, atol=1e-4)
+
+
 def test_constants_of_layers() -> None:
     record = record_of(figure("smooth-real"), {**ENCODER, "layer": 2, "causal": True, "n": 9}, 3)
     model = load("minilm")
     context = model.layer_inputs(model.review_tokens(1, 9, seed=3), 2)[0].double()
     assert record["lipschitz"] == local_lipschitz(model.attention(2, causal=True), context, seed=3).value
     assert (record["status"], record["dtype"]) == ("converged", "float64")
+    # The published script measures the module with the residual connection and the norm
+    point = {**ENCODER, "layer": 3, "causal": False, "n": 9, "protocol": smooth_real.PUBLISHED}
+    module = copy.deepcopy(model.network.base_model.encoder.layer[3].attention).double()
+    context = model.layer_inputs(model.review_tokens(1, 9, seed=3), 3)[0].double()
+    record = record_of(figure("smooth-real"), point, 3)
+    with_residual = local_lipschitz(lambda X: module(X[None])[0][0], context, seed=3)
+    assert record["lipschitz"] == pytest.approx(with_residual.value, rel=1e-6)
     short, long = (record_of(figure("smooth-adversarial"), {**ADVERSARIAL, "n": n}) for n in (16, 64))
     assert (short["head"], short["kind"]) == (long["head"], long["kind"])  # one direction for all lengths
     assert math.log(long["lipschitz"] / short["lipschitz"], 4) == pytest.approx(0.5, abs=0.05)

@@ -9,6 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialResult, Verdict
 from wordsway.experiments.claims import TOO_FEW, Points, check, count_of, curves, points, power_law, statistics
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from wordsway.maps import Attention
     from wordsway.models import Model
 
-ENCODER = "minilm"
+ENCODER, _ENCODER_LAYERS = "minilm", 6
 _DECODERS: tuple[Any, ...] = (("gpt2-random", True, (0, 6, 11)), ("smollm2", True, (0, 15, 29)))
 _SHOWN = 6  # layers of a model that was chosen
 _TOLERANCE = 0.1  # how far an exponent may be from that of the source
@@ -29,7 +31,11 @@ _ROUNDING = 1e-9  # of fitted exponents
 def blocks(config: RunConfig) -> list[dict[str, Any]]:
     """Return the encoder's layers, masked and not, and some of two decoders, or some of the configuration's model."""
     if config.model is None:
-        chosen: list[Any] = [(ENCODER, False, range(6)), (ENCODER, True, range(6)), *_DECODERS]
+        chosen: list[Any] = [
+            (ENCODER, False, range(_ENCODER_LAYERS)),
+            (ENCODER, True, range(_ENCODER_LAYERS)),
+            *_DECODERS,
+        ]
     else:
         model = load(config.model)
         chosen = [(config.model, model.causal, range(0, model.layers, -(-model.layers // _SHOWN)))]
@@ -53,17 +59,51 @@ def layer_of(parameters: Parameters) -> tuple[Model, Attention]:
     return model, model.attention(parameters["layer"], causal=parameters["causal"])
 
 
+def published_blocks(config: RunConfig) -> list[dict[str, Any]]:
+    """Return the layers of the published runs, masked and not: the first and the middle one of a BERT encoder."""
+    name, count = config.model or ENCODER, _ENCODER_LAYERS
+    if config.model is not None:
+        model = load(name)
+        if model.causal or model.network.config.model_type != "bert":
+            return []
+        count = model.layers
+    layers = (0, count // 2)
+    return [{"model": name, "causal": causal, "layer": layer} for causal in (False, True) for layer in layers]
+
+
+def published_number(layer: Callable[[Tensor], Tensor], context: Tensor) -> float:
+    """Return |D_X f^T f(X)|^(1/2), to which the published iteration converges.
+
+    It takes the first output of `torch.func.jvp`, which is f(X), for the product D_X f u. |f(X)| grows like n^(1/2)
+    where words keep their norms, so that this number grows like n^(1/4) if D_X f^T acts on f(X) alike at every length.
+    """
+    with torch.enable_grad():
+        moving = context.detach().requires_grad_(True)
+        features = layer(moving)
+        (pulled,) = torch.autograd.grad(features, moving, features.detach())
+    return math.sqrt(float(torch.linalg.vector_norm(pulled)))
+
+
 def table(results: Sequence[TrialResult]) -> Table:
-    """Return one row per layer and length."""
+    """Return one row per curve and length; curves of the published protocol are in panels of their own."""
     rows: Table = []
-    for point, trials in points(results, "model", "causal", "layer", "n"):
-        masked = ", masked" if point["causal"] and point["model"] == ENCODER else ""
-        values = statistics([row["lipschitz"] for row in trials], "mean", "deviation", "least", "most")
-        converged = sum(row["status"] == "converged" for row in trials)
+    for point, trials in points(results, "model", "causal", "layer", "protocol", "n"):
+        own = point["model"] != ENCODER and not point["protocol"]  # the model's own mask
+        parts = (point["model"], "masked" if point["causal"] and not own else "", point["protocol"])
+        place = {"panel": ", ".join(filter(None, parts)), "n": point["n"]}
         known = {key: trials[0][key] for key in ("upper", "rotary") if key in trials[0]}
-        place = {"panel": f"{point['model']}{masked}", "layer": point["layer"], "n": point["n"]}
-        rows.append({**place, **values, "converged": converged, **known})
+        known["converged"] = sum(row["status"] == "converged" for row in trials)
+        for column, label in (("lipschitz", ""), ("published", ", number of the script")):
+            if column in trials[0]:
+                curve = {"curve": f"layer {point['layer']}{label}", "constant": column == "lipschitz"}
+                values = statistics([row[column] for row in trials], "mean", "deviation", "least", "most")
+                rows.append({**place, **curve, **values, **known})
     return rows
+
+
+def constants(table: Table) -> Table:
+    """Return the rows of Lipschitz constants: the number of the published script is none."""
+    return [row for row in table if row["constant"]]
 
 
 @dataclass(frozen=True)
@@ -116,8 +156,8 @@ def layers_grow(name: str, rows: Table, target: float, law: str, rivals: Sequenc
     halves has another exponent: there is no single power.
     """
     verdicts = []
-    for (layer,), members in curves(rows, "layer").items():
-        claim = f"{name}, layer {layer}: grows like {law}, exponent {target:g} +- {_TOLERANCE:g}"
+    for (curve,), members in curves(rows, "curve").items():
+        claim = f"{name}, {curve}: grows like {law}, exponent {target:g} +- {_TOLERANCE:g}"
         whole, ordered = growth(members), sorted(members, key=lambda row: int(row["n"]))
         middle = ordered[(len(ordered) - 1) // 2]["n"]
         short = growth([row for row in ordered if row["n"] <= middle])
@@ -141,8 +181,8 @@ def layers_grow(name: str, rows: Table, target: float, law: str, rivals: Sequenc
 def layers_grow_slowly(name: str, rows: Table, target: float, law: str) -> list[Verdict]:
     """Judge for each layer that its constant grows no faster than n^target."""
     verdicts = []
-    for (layer,), members in curves(rows, "layer").items():
-        claim = f"{name}, layer {layer}: grows no faster than {law}, exponent at most {target:g}"
+    for (curve,), members in curves(rows, "curve").items():
+        claim = f"{name}, {curve}: grows no faster than {law}, exponent at most {target:g}"
         own = growth(members)
         verdicts.append(
             Verdict(claim, TOO_FEW, None)
@@ -154,13 +194,15 @@ def layers_grow_slowly(name: str, rows: Table, target: float, law: str) -> list[
 
 def converged(rows: Table) -> Verdict:
     """Check that every constant has a residual below the tolerance."""
-    return check(count_of("every constant converged to a residual of 1e-4 of it", rows, "converged", every=True))
+    return check(
+        count_of("every constant converged to a residual of 1e-4 of it", constants(rows), "converged", every=True)
+    )
 
 
 def plot(rows: Table, figure: style.Figure, power: float, label: str) -> None:
     """Draw a panel for each model, a curve for each layer, and the power of n through the middle of them."""
     for axes, _, members in style.panels(figure, rows, ["panel"], columns=2):
-        style.lines(axes, members, "layer", "layer {}")
+        style.lines(axes, members, "curve", "{}")
         style.law(axes, members, lambda n: n**power, label)
         lengths = sorted({row["n"] for row in members})
         style.finish(axes, "context length n", "local Lipschitz constant", lengths, logarithmic=True)
