@@ -9,6 +9,7 @@ from models import small_transformers as small
 import wordsway as ws
 from cli.conftest import Run
 from wordsway.cli.options import spread_out
+from wordsway.models.blocks import block_bounds
 from wordsway.smoothness import neighbourhood_bound
 
 GENERALIZE = ("generalize", "raf", "--n", 5, "--d", 6, "--samples", 8)
@@ -95,8 +96,22 @@ def test_a_text_is_measured_at_all_its_tokens(run: Run) -> None:
     assert row["at_text"] == neighbourhood_bound(layer, context).value
     assert row["near_radius"] == 0.05 * float(context.norm(dim=-1).mean())
     assert row["near"] == neighbourhood_bound(layer, context, row["near_radius"]).value
+    assert row["block"] is None
     out = run(*command).out
     assert all(name in out for name in ("constant", "at text", "near", "all inputs", "lower"))
+    assert "block" not in out
+
+
+def test_whole_blocks_are_bounded_on_request(run: Run) -> None:
+    command = ("lipschitz", "--layer", 1, "--text", "I love her smile", "--blocks")
+    (row,) = run(*command, "--json").rows
+    assert row["block"] == block_bounds(ws.load("minilm"), "I love her smile")[1].block
+    assert "block: upper bound at the text for the whole block" in " ".join(run(*command).out.split())
+    masked = run(*command, "--causal", "--json").rows[0]
+    assert masked["block"] != row["block"]
+    refused = run("lipschitz", "--blocks", "--adversarial")
+    assert refused.code == 1
+    assert "blocks are bounded at texts" in refused.err
 
 
 def test_a_model_that_reads_few_words_is_measured_at_all_of_them(run: Run, tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def _scores(point: Record, seed: int) -> Record:
 def _flow(point: Record, seed: int) -> Record:
     rates = (("actual", 7.0), ("linear", 1.0), ("bound", 0.5))
     losses = {name: [3 * math.exp(-rate * time) for time in ntk_flow.TIMES] for name, rate in rates}
-    return {**losses, "lambda_min": [2.0 for _ in ntk_flow.TIMES]}
+    return {**losses, "lambda_min": [2.0 for _ in ntk_flow.TIMES], "floor": 1e-12}
 
 
 def _eigenvalue(point: Record, seed: int) -> Record:

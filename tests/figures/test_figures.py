@@ -189,6 +189,11 @@ ASSUMED: dict[
         ("slides, minimum over-parameterization", "width = Omega~(sqrt(N))"): False,
         ("slides, minimum over-parameterization", "concentrated i.i.d. inputs"): True,
     },
+    "ntk-flow": {
+        ("slides, gradient flow", "p >> N"): True,
+        ("slides, gradient flow", "K is positive definite"): True,
+        ("slides, gradient flow", "f stays near its linearisation"): True,
+    },
     "smooth-adversarial": {
         ("poster, contribution 1", "V = I, one head"): False,
         ("poster, contribution 1", "n = O(exp(2 gamma R^2))"): False,

@@ -90,23 +90,29 @@ def module(body: Any, index: int) -> Any:
     return body.layers[index].self_attn if hasattr(body, "layers") else body.encoder.layer[index].attention.self
 
 
-def own_attention(network: Any, index: int, X: Tensor, causal: bool) -> Tensor:
-    """What the model's own attention module gives for rows X (B, n, d), with its output projection."""
+def options(network: Any, X: Tensor, causal: bool) -> dict[str, Any]:
+    """What a layer has to be given besides rows X (B, n, d): its mask, and positions where it adds them itself."""
     body = network.base_model
     n = X.shape[1]
     mask = torch.zeros(n, n, dtype=X.dtype)
     if causal:
         mask = mask.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -torch.inf)
-    options: dict[str, Any] = {"attention_mask": mask[None, None].expand(len(X), 1, n, n)}
+    given: dict[str, Any] = {"attention_mask": mask[None, None].expand(len(X), 1, n, n)}
     if hasattr(body, "rotary_emb"):
         angles = torch.arange(n).double()[:, None] * body.rotary_emb.inv_freq.double()
         angles = torch.cat([angles, angles], dim=1)[None]
         scale = body.rotary_emb.attention_scaling
-        options["position_embeddings"] = (scale * angles.cos().to(X), scale * angles.sin().to(X))
+        given["position_embeddings"] = (scale * angles.cos().to(X), scale * angles.sin().to(X))
     if body.config.model_type == "mpnet":
-        options["position_bias"] = body.encoder.compute_position_bias(X)
+        given["position_bias"] = body.encoder.compute_position_bias(X)
+    return given
+
+
+def own_attention(network: Any, index: int, X: Tensor, causal: bool) -> Tensor:
+    """What the model's own attention module gives for rows X (B, n, d), with its output projection."""
+    body = network.base_model
     with torch.no_grad():
-        given: Tensor = module(body, index)(X, **options)[0]
+        given: Tensor = module(body, index)(X, **options(network, X, causal))[0]
         apart = hasattr(body, "encoder") and body.config.model_type != "mpnet"
         return body.encoder.layer[index].attention.output.dense(given) if apart else given
 

@@ -21,6 +21,9 @@ Near = Annotated[
     float,
     typer.Option(metavar="E", help="also bound it where words move by E times their mean length"),
 ]
+Blocks = Annotated[
+    bool, typer.Option("--blocks", help="also bound whole blocks: norms, residual sums and MLP included")
+]
 Causal = Annotated[bool, typer.Option("--causal", help="put a causal mask on an encoder")]
 Adversarial = Annotated[
     bool, typer.Option("--adversarial", help="measure at adversarial contexts instead of film reviews")
@@ -36,6 +39,7 @@ def lipschitz(
     lengths: Lengths = None,
     text: OwnText = None,
     near: Near = 0.01,
+    blocks: Blocks = False,
     causal: Causal = False,
     adversarial: Adversarial = False,
     steps: Steps = 0,
@@ -54,6 +58,7 @@ def lipschitz(
         lengths,
         text=text,
         near=near,
+        blocks=blocks,
         causal=causal,
         adversarial=adversarial,
         steps=steps,

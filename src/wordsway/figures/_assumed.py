@@ -15,6 +15,7 @@ from wordsway.experiments import TrialResult
 from wordsway.sensitivity import Assumption, Assumptions
 
 _WIDE = "slides, minimum over-parameterization"
+_FLOW = "slides, gradient flow"
 _WORST = "poster, contribution 1"
 _MEAN_FIELD = "poster, contribution 3"
 
@@ -34,6 +35,25 @@ def wide_enough(results: Sequence[TrialResult]) -> Iterator[Assumptions]:
             Assumption(_WIDE, "concentrated i.i.d. inputs", law, certain=True if data == "gaussian" else None),
         )
         yield Assumptions("ntk", None, width, checks)
+
+
+def along_flow(results: Sequence[TrialResult], d: int) -> Iterator[Assumptions]:
+    """Yield those of ntk-flow: networks of three weights, whose kernel may fall to a quarter for the bound to hold."""
+    for one in results:
+        parameters, smallest = one["width"] * (d + one["width"] + 1), one["lambda_min"]
+        checks = (
+            Assumption(_FLOW, "p >> N", "N", "p", float(one["samples"]), float(parameters)),
+            Assumption(_FLOW, "K is positive definite", "rounding", "lambda_min(K(0))", one["floor"], smallest[0]),
+            Assumption(
+                _FLOW,
+                "f stays near its linearisation",
+                "lambda_min(K(0)) / 4",
+                "the least lambda_min(K(t))",
+                smallest[0] / 4,
+                min(smallest),
+            ),
+        )
+        yield Assumptions("ntk", None, d, checks)
 
 
 def at_adversarial(results: Sequence[TrialResult]) -> Iterator[Assumptions]:

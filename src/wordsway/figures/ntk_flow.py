@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 
 from wordsway.contexts import gaussian_context
 from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
 from wordsway.experiments.claims import check, curves, judge, points
+from wordsway.figures import _assumed
 from wordsway.figures import _style as style
 from wordsway.kernels import Network, gradient_flow, ntk, smallest_eigenvalue
 from wordsway.seeds import generator, signs
@@ -157,5 +159,6 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=estimate,
+    assumptions=partial(_assumed.along_flow, d=D),
     version=4,
 )

@@ -41,6 +41,10 @@ class Family:
         The linear layers for queries, keys, values and the output in a layer; GPT-2 has one for the first three.
     own_norm
         The norm of a layer: before its attention where there is a `last` norm, otherwise at its end.
+    middle_norm
+        The other norm of a layer: before its MLP where there is a `last` norm, otherwise after its attention.
+    mlp
+        The parts of its MLP, one after the other.
     last
         The norm in a body after all layers; None where layers end with a norm, as the embeddings before them then do.
     decoder
@@ -50,6 +54,8 @@ class Family:
     layers: str
     projections: tuple[str, ...]
     own_norm: str
+    middle_norm: str
+    mlp: tuple[str, ...]
     last: str | None = None
     decoder: bool = False
 
@@ -124,13 +130,37 @@ def window(config: Any, index: int) -> int | None:
 
 
 _ATTENTION = ("self.query", "self.key", "self.value", "output.dense")
-_BERT = Family("encoder.layer", tuple(f"attention.{name}" for name in _ATTENTION), "output.LayerNorm")
+_FEED_FORWARD = ("intermediate", "output.dense")
+_BERT = Family(
+    "encoder.layer",
+    tuple(f"attention.{name}" for name in _ATTENTION),
+    own_norm="output.LayerNorm",
+    middle_norm="attention.output.LayerNorm",
+    mlp=_FEED_FORWARD,
+)
 _LINEAR = tuple(f"attention.{name}_lin" for name in ("q", "k", "v", "out"))
-_DISTILBERT = Family("transformer.layer", _LINEAR, "output_layer_norm")
-_MPNET = Family("encoder.layer", tuple(f"attention.attn.{name}" for name in "qkvo"), "output.LayerNorm")
-_GPT2 = Family("h", ("attn.c_attn", "attn.c_proj"), "ln_1", last="ln_f", decoder=True)
-_SHARED = tuple(f"self_attn.{name}_proj" for name in ("q", "k", "v", "o"))
-_LLAMA = Family("layers", _SHARED, "input_layernorm", last="norm", decoder=True)
+_DISTILBERT = Family(
+    "transformer.layer", _LINEAR, own_norm="output_layer_norm", middle_norm="sa_layer_norm", mlp=("ffn",)
+)
+_MPNET = Family(
+    "encoder.layer",
+    tuple(f"attention.attn.{name}" for name in "qkvo"),
+    own_norm="output.LayerNorm",
+    middle_norm="attention.LayerNorm",
+    mlp=_FEED_FORWARD,
+)
+_GPT2 = Family(
+    "h", ("attn.c_attn", "attn.c_proj"), own_norm="ln_1", middle_norm="ln_2", mlp=("mlp",), last="ln_f", decoder=True
+)
+_LLAMA = Family(
+    "layers",
+    tuple(f"self_attn.{name}_proj" for name in ("q", "k", "v", "o")),
+    own_norm="input_layernorm",
+    middle_norm="post_attention_layernorm",
+    mlp=("mlp",),
+    last="norm",
+    decoder=True,
+)
 
 FAMILIES = {
     "bert": _BERT,

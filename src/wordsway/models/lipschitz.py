@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from wordsway.checks import check_size
 from wordsway.errors import InputError, NumericalError
+from wordsway.models.blocks import block_bound
 from wordsway.models.transformer import load
 from wordsway.records import Record
 from wordsway.smoothness import (
@@ -49,6 +50,9 @@ class LayerLipschitz(Record):
         Upper bound on the constant over all contexts of n words in the ball.
     lower : float or None
         The largest known lower bound on it, by formula or at an adversarial context.
+    block : float or None
+        Upper bound on the constant at the context of the whole block: its norms, residual sums and MLP included; None
+        where it was not requested.
     radius : float
         Of the ball: the largest norm of a word that the layer reads.
     causal : bool
@@ -67,6 +71,7 @@ class LayerLipschitz(Record):
     all_inputs: float
     upper: float
     lower: float | None
+    block: float | None
     radius: float
     causal: bool
     data: str
@@ -82,6 +87,7 @@ def layer_lipschitz(
     *,
     text: str | None = None,
     near: float = NEAR,
+    blocks: bool = False,
     causal: bool = False,
     adversarial: bool = False,
     steps: int = 0,
@@ -102,6 +108,8 @@ def layer_lipschitz(
         A text to measure at, with all its tokens, in place of film reviews; then there are no lengths and one seed.
     near
         How far each word of the neighbourhood may be from its place, in mean lengths of the words of the context.
+    blocks
+        Whether whole blocks are bounded as well, which takes longer.
     causal
         Whether an encoder gets a causal mask.
     adversarial
@@ -127,6 +135,8 @@ def layer_lipschitz(
         raise InputError(f"near must be a finite number >= 0, got {near}")
     if text is not None and (lengths or adversarial or len(seeds) != 1):
         raise InputError("a text has its own length and 1 trial, got lengths, trials or adversarial contexts as well")
+    if blocks and adversarial:
+        raise InputError("blocks are bounded at texts, got adversarial contexts as well: leave one of them out")
     loaded = load(model) if isinstance(model, str) else model
     chosen = range(loaded.layers) if layers is None else list(dict.fromkeys(layers))
     for layer in chosen:
@@ -153,12 +163,16 @@ def layer_lipschitz(
                 raise
         known = (bounds.lower, None if steep is None else steep.lipschitz.value)
         for seed in seeds:
+            block = None
             if adversarial and steep is not None:
                 context, local, data = steep.context, steep.lipschitz, "adversarial"
             else:
                 numbers = loaded.review_tokens(1, n, seed) if tokens is None else [tokens]
                 context = loaded.layer_inputs(numbers, layer)[0].double()
                 local = local_lipschitz(attention, context, products=products, seed=seed)
+                if blocks:
+                    rows = loaded.layer_inputs(numbers, layer, normed=False)[0]
+                    block = block_bound(loaded, layer, rows, attention).block
                 data = "imdb" if tokens is None else "text"
             near_radius = near * float(context.norm(dim=-1).mean())
             yield LayerLipschitz(
@@ -172,6 +186,7 @@ def layer_lipschitz(
                 all_inputs=bounds.upper,
                 upper=min(value for value in ball if value is not None),
                 lower=max((value for value in known if value is not None), default=None),
+                block=block,
                 radius=radius,
                 causal=masked,
                 data=data,

@@ -221,11 +221,11 @@ class Model:
         """Return how many words a layer sees at most, itself included; None is all of them."""
         return window(self.network.config, self._layer(index))
 
-    def layer_inputs(self, tokens: Any, index: SupportsIndex) -> Tensor:
+    def layer_inputs(self, tokens: Any, index: SupportsIndex, normed: bool = True) -> Tensor:
         """Return what the attention of a layer reads: (B, n) token numbers -> (B, n, d), in the model's dtype.
 
-        That is after the layer's own norm where it has one first (GPT-2, Llama), and otherwise the output of the layer
-        below. All tokens count as words: none is padding.
+        That is after the layer's own norm where it has one first (GPT-2, Llama), unless `normed` is False, and
+        otherwise the output of the layer below. All tokens count as words: none is padding.
 
         Notes
         -----
@@ -238,7 +238,7 @@ class Model:
         needed = (texts * n * self.d + 3 * heads * n * n) * self.dtype.itemsize
         memory.require(needed, f"layer {layer} of {self.name} on {texts} x {n} tokens", "use fewer or shorter texts")
         body, kind = self._body, self._kind
-        below = lower_layers(body, kind, layer, kind.norm(body, layer))
+        below = lower_layers(body, kind, layer, kind.norm(body, layer) if normed else nn.Identity())
         options = {"use_cache": False} if self.causal else {}
         with torch.no_grad():
             ones = torch.ones_like(numbers[:1])

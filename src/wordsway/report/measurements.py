@@ -114,6 +114,7 @@ def print_constants(rows: Sequence[Row]) -> None:
         f"near: upper bound where each word is within {_range(rows, 'near_radius')} of its place",
         "all inputs: upper bound over all that the norm before the layer returns",
         f"lower: steepest context known in the ball of that norm, R = {_range(rows, 'radius')}",
+        *(("block: upper bound at the text for the whole block",) if "block" in points[0] else ()),
     )
     show(title, table(points, {key: key for key in points[0]}), *notes, Text("; ".join(bounds), NOTE))
 
@@ -134,6 +135,7 @@ def _point(members: Sequence[Row]) -> dict[str, Any]:
         "near": statistics.fmean(row["near"] for row in members),
         "all inputs": members[0]["all_inputs"],
         "lower": members[0]["lower"],
+        **({} if members[0]["block"] is None else {"block": statistics.fmean(row["block"] for row in members)}),
     }
 
 
