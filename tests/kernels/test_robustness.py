@@ -15,7 +15,7 @@ from torch import Tensor
 
 from wordsway import NumericalError, gaussian_context
 from wordsway.activations import activation
-from wordsway.kernels import FeatureModel, feature_robustness, robustness, robustness_sweep
+from wordsway.kernels import FeatureModel, feature_robustness, features, robustness, robustness_sweep
 from wordsway.kernels.features import FeatureBlocks, feature_rows
 from wordsway.seeds import generator, signs
 
@@ -118,7 +118,8 @@ def test_a_large_model_has_the_weights_that_it_yields(count: int, monkeypatch: p
 
 
 @pytest.mark.parametrize("count", [1, 5, 12, 20])
-def test_triangular_inputs_have_the_same_products(count: int) -> None:
+def test_triangular_inputs_have_the_same_products(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "_PANEL", 3)
     inputs = normal(count, 12).tril()
     plain, panels = (FeatureBlocks(inputs, [30], 5, torch.tanh, triangular=triangular) for triangular in (False, True))
     for (_, expected, _), (_, values, _) in zip(plain, panels, strict=True):

@@ -33,7 +33,7 @@ BLOCK = 8 * 10**7  # bytes in float64 of a block of weights and of its products 
 _KEPT = 3 * 10**9  # bytes of products with the inputs that are kept rather than computed again
 _MAX_WEIGHTS = 10**10  # drawn twice, at about 1e8 per second
 _CHUNK = 1024  # rows of weights that are drawn, and multiplied, together
-_PANELS = 8  # of triangular inputs: 1.12 times the least work; with 16 the smaller products cost more than that saves
+_PANEL = 128  # inputs that are multiplied together; products of fewer are slow, and of more waste half a triangle
 
 
 def feature_rows(width: int, d: int, seed: int, rows: int) -> Iterator[Tensor]:
@@ -131,11 +131,10 @@ class FeatureBlocks:
         """Return the function of the products of inputs and weights, (N, rows), in parts that stay in the cache."""
         count, d = self._cast.shape
         values = empty(count, len(block), self._cast.dtype)
-        size = -(-min(count, d) // _PANELS)
         for first in range(0, len(block), _CHUNK):
             part = block[first : first + _CHUNK]
-            for start in range(0, count, size):
-                stop = min(start + size, count)
+            for start in range(0, count, _PANEL):
+                stop = min(start + _PANEL, count)
                 used = min(stop, d) if self._triangular else d  # columns, the others are 0
                 products = self._cast[start:stop, :used] @ part[:, :used].mT
                 values[start:stop, first : first + _CHUNK] = (
