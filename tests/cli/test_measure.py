@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import wordsway
 from cli.conftest import Run
 from wordsway import sensitivity
 from wordsway.cli import main
@@ -97,6 +98,69 @@ def test_reviews_are_drawn_by_the_seed_of_the_trial(run: Run, tmp_path: Path, mo
     assert two[0]["data"] == "imdb"
     assert two[0]["sensitivity"] != two[1]["sensitivity"]
     assert _rows(run, *sizes, "--dtype", "float32")[0]["dtype"] == "float32"
+
+
+# A model at a text
+
+
+@pytest.mark.parametrize(
+    ("word", "tokens"),
+    [("love", [2]), (3, [4, 5]), (0, [1])],  # [CLS] is token 0
+)
+def test_a_text_is_measured_as_the_library_measures_its_map(run: Run, word: str | int, tokens: list[int]) -> None:
+    text = "I love her unbelievableness"
+    (row,) = _rows(run, "--text", text, "--word", word, "--seed", 3)
+    assert list(row) == [*KEYS, *MORE, "on", "spelling"]
+    model = wordsway.load("minilm")
+    phi = model.features(text)
+    radius = float(phi.embedded[tokens].norm(dim=1).max())
+    together = len(tokens) > 1
+    assert [one.tokens for one in model.read(text).scored if one.text == row["spelling"]] == [tuple(tokens)]
+    expected = wordsway.word_sensitivity(phi, phi.embedded, tokens, radius, together=together, ceiling=None, seed=3)
+    assert row["sensitivity"] == expected.value > 0
+    assert (row["radius"], row["ceiling"], row["dtype"]) == (radius, None, "float32")
+    assert (row["map"], row["data"], row["on"], row["seed"]) == ("minilm", text, "last", 3)
+    assert (row["n"], row["d"]) == tuple(phi.embedded.shape)
+
+
+def test_all_words_of_a_text_agree_with_each_alone(run: Run) -> None:
+    options = ("--text", "I love her", "--on", "pooled", "--radius", 0.5, "--dtype", "float64")
+    rows = _numbers(_rows(run, *options, "--word", "all"))
+    assert [(row["word"], row["spelling"], row["radius"]) for row in rows] == [
+        (0, "I", 0.5),
+        (1, "love", 0.5),
+        (2, "her", 0.5),
+    ]
+    assert _numbers(_rows(run, *options, "--word", "her")) == rows[2:]
+    out = run("measure", *options, "--word", "all").out
+    assert "minilm on pooled, n=5 d=384, all words, radius 0.5" in out
+    assert "1 love" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "give either MAP or --text TEXT"),
+        (("raf", "--text", "hi"), "give either MAP or --text TEXT"),
+        (("--text", "hi", "--n", 3), "are about maps: leave them out with --text"),
+        (("--text", "hi", "--ceiling", "tight"), "are about maps: leave them out with --text"),
+        (("raf", "--n", 3, "--d", 2, "--on", "last"), "--model, --on and --device need --text"),
+        (("--text", "hi", "--radius", 0), "radius must be a number > 0, got 0.0"),
+        (
+            ("--text", "hi", "--word", "you"),
+            "word must be a position from 0 to 0 or a word of the text, got 'you': 0 hi",
+        ),
+        (("--text", " "), "text must have a word at least"),
+        (("--text", "hi", "--on", "class"), "class"),
+        (("--text", "hi", "--dtype", "float16"), "dtype must be one of float64, float32"),
+    ],
+)
+def test_what_does_not_fit_a_text_is_refused(run: Run, arguments: tuple[object, ...], message: str) -> None:
+    code, out, err = run("measure", *arguments)
+    assert code != 0
+    assert out == ""
+    assert message in " ".join(err.replace("│", " ").split())
+    assert "Traceback" not in err
 
 
 # Files

@@ -1,19 +1,23 @@
-"""The command `measure`: word sensitivity of a map, between a witness and an upper bound."""
+"""The command `measure`: word sensitivity of a map, between a witness and an upper bound, or of a model at a text."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wordsway.cli.options import Json, MapName, Radius, Trials, TrialSeed
+from wordsway.cli.options import Device, Json, Model, OptionalMap, Trials, TrialSeed, position_or_word
 from wordsway.cli.running import Rows, notice, run_trials, trial_seeds
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from wordsway.memory import ResourceUsage
+    from wordsway.sensitivity import Sensitivity
+
+_OF_MAPS = "--n, --d, --data, --depth, --width, --activation and --ceiling"
 DRAWN = ("gaussian", "imdb")
 CEILINGS = ("simple", "quick", "tight", "none")
 DTYPES = ("float64", "float32")
@@ -28,7 +32,28 @@ Data = Annotated[
         "(n, d) or (count, n, d), of which a trial uses context seed mod count. Rows are rescaled to norm sqrt(d)",
     ),
 ]
-Word = Annotated[str, typer.Option(metavar="K|all", help="position of the word that moves, from 0, or each in turn")]
+Word = Annotated[
+    str,
+    typer.Option(
+        metavar="K|all", help="position of the word that moves, from 0, or each in turn; of a text, or a word"
+    ),
+]
+Text = Annotated[
+    str | None, typer.Option("--text", metavar="TEXT", help="measure a model at this text, in place of a map")
+]
+On = Annotated[
+    str | None,
+    typer.Option(
+        "--on", metavar="OUTPUT", help="output of the model, as for wordsway text; default: last hidden state"
+    ),
+]
+Radius = Annotated[
+    float | None,
+    typer.Option(
+        metavar="R",
+        help="radius of the ball that the word moves in; default: sqrt(d), or with --text the norm of its embedding",
+    ),
+]
 Depth = Annotated[int | None, typer.Option(metavar="L", help="layers of drf; default: 2")]
 Width = Annotated[
     int | None,
@@ -42,7 +67,10 @@ Dtype = Annotated[
 
 
 def measure(
-    map_name: MapName,
+    map_name: OptionalMap = None,
+    text: Text = None,
+    model: Model = "minilm",
+    on: On = None,
     n: N = None,
     d: D = None,
     data: Data = "gaussian",
@@ -55,9 +83,24 @@ def measure(
     seed: TrialSeed = 0,
     ceiling: Ceiling = "quick",
     dtype: Dtype = None,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Measure the word sensitivity of a map: a lower bound with a witness, and an upper bound."""
+    """Measure the word sensitivity of a map: a lower bound with a witness, and an upper bound.
+
+    With --text, measure that of a model at a text, without upper bound.
+    """
+    of_map = (n, d, depth, width, activation) != (None,) * 5 or data != "gaussian" or ceiling not in ("quick", "none")
+    for wrong, message in (
+        ((map_name is None) == (text is None), "give either MAP or --text TEXT, not both and not none"),
+        (text is not None and of_map, f"{_OF_MAPS} are about maps: leave them out with --text"),
+        (text is None and (model, on, device) != ("minilm", None, "auto"), "--model, --on and --device need --text"),
+    ):
+        if wrong:
+            raise typer.BadParameter(message)
+    if text is not None:
+        _measure_text(text, model, on, word, radius, trials, seed, dtype, device, as_json)
+        return
     from tqdm.auto import tqdm
 
     from wordsway.checks import check_choice, check_radius, check_word
@@ -66,7 +109,7 @@ def measure(
     from wordsway.report.measurements import print_trials
     from wordsway.sensitivity import response_sensitivity, sensitivity_profile
 
-    named = map_named(map_name)
+    named = map_named(str(map_name))
     if data in DRAWN and (n is None or d is None):
         raise typer.BadParameter(f"--n and --d must be given with --data {data}: only a file has its own sizes")
     position = None if word == "all" else _position(word)
@@ -91,29 +134,8 @@ def measure(
                 for place in tqdm(places, desc="words", unit="word", delay=2, leave=False, disable=not shown):
                     response = named.respond(context, place, options, number)
                     results.append(response_sensitivity(response, place, reach, ceiling=bound, seed=number))
-        which = {} if contexts.count is None else {"context": number % contexts.count}
-        return [
-            {
-                "map": named.name,
-                "n": n,
-                "d": d,
-                "word": result.word,
-                "seed": number,
-                "sensitivity": result.value,
-                "ceiling": result.ceiling,
-                "seconds": round(usage.seconds, 6),
-                "peak_mb": round(usage.peak_mb, 3),
-                "dtype": result.cost.dtype,
-                "status": result.status,
-                "radius": result.radius,
-                "data": data,
-                "ceiling_kind": result.ceiling_kind,
-                "failure": result.failure,
-                **options.given(),
-                **which,
-            }
-            for result in results
-        ]
+        more = options.given() if contexts.count is None else {**options.given(), "context": number % contexts.count}
+        return [_row(result, named.name, (n, d), number, usage, data, more) for result in results]
 
     trial_seeds(trials, seed)  # raises before the note
     if (count := contexts.count) is not None and trials > count:
@@ -124,6 +146,86 @@ def measure(
     moved = "all words" if position is None else f"word {position}"
     title = f"{named.name}{given}, n={contexts.n} d={contexts.d}, {data}, {moved}, radius {reach:.4g}"
     run_trials(trial, trials, seed, as_json, lambda rows: print_trials(title, rows, every_word=position is None))
+
+
+def _measure_text(
+    text: str,
+    name: str,
+    on: str | None,
+    word: str,
+    radius: float | None,
+    trials: int,
+    seed: int,
+    dtype: str | None,
+    device: str,
+    as_json: bool,
+) -> None:
+    """Measure a model at a text: its rows are tokens, and a word of several tokens moves them together."""
+    from tqdm.auto import tqdm
+
+    from wordsway.checks import check_choice, check_positive
+    from wordsway.memory import ResourceUsage
+    from wordsway.models import load
+    from wordsway.report.measurements import print_trials
+    from wordsway.sensitivity import word_sensitivity
+
+    trial_seeds(trials, seed)
+    if radius is not None:
+        check_positive(radius, "radius")
+    model = load(name, device=device, dtype=check_choice("dtype", dtype or "float32", DTYPES))
+    read = model.read(text)
+    words = read.scored if word == "all" else [read.word(position_or_word(word))]
+    phi = model.features(read, on)
+    X = phi.embedded
+    n, d = X.shape
+    reaches = [float(X[list(one.tokens)].norm(dim=1).max()) if radius is None else radius for one in words]
+
+    def trial(number: int) -> Rows:
+        rows = []
+        hidden = not sys.stderr.isatty()
+        pairs = list(zip(words, reaches, strict=True))
+        for one, reach in tqdm(pairs, desc="words", unit="word", delay=2, leave=False, disable=hidden):
+            together = len(one.tokens) > 1
+            with ResourceUsage() as usage:
+                result = word_sensitivity(phi, X, one.tokens, reach, together=together, ceiling=None, seed=number)
+            more = {"on": phi.output.name, "spelling": one.text}
+            rows.append({**_row(result, model.name, (n, d), number, usage, text, more), "word": one.position})
+        return rows
+
+    moved = "all words" if word == "all" else f'word {words[0].position} "{words[0].text}"'
+    reach = reaches[0] if len(set(reaches)) == 1 else None
+    ball = "the norm of each embedding" if reach is None else f"{reach:.4g}"
+    title = f"{model.name} on {phi.output.name}, n={n} d={d}, {moved}, radius {ball}"
+    run_trials(trial, trials, seed, as_json, lambda rows: print_trials(title, rows, every_word=word == "all"))
+
+
+def _row(
+    result: Sensitivity,
+    name: str,
+    sizes: tuple[int, int],
+    seed: int,
+    usage: ResourceUsage,
+    data: str,
+    more: dict[str, Any],
+) -> dict[str, Any]:
+    return {
+        "map": name,
+        "n": sizes[0],
+        "d": sizes[1],
+        "word": result.word,
+        "seed": seed,
+        "sensitivity": result.value,
+        "ceiling": result.ceiling,
+        "seconds": round(usage.seconds, 6),
+        "peak_mb": round(usage.peak_mb, 3),
+        "dtype": result.cost.dtype,
+        "status": result.status,
+        "radius": result.radius,
+        "data": data,
+        "ceiling_kind": result.ceiling_kind,
+        "failure": result.failure,
+        **more,
+    }
 
 
 class Contexts:

@@ -11,9 +11,9 @@ from typer.core import TyperCommand, TyperGroup
 from wordsway.errors import nearest
 
 
-def _known_map(name: str) -> str:
+def _known_map(name: str | None) -> str | None:
     """Refuse an unknown map before the parser complains about other options."""
-    if name not in _stored_names("maps"):
+    if name is not None and name not in _stored_names("maps"):
         from wordsway.maps.catalogue import map_named
 
         map_named(name)
@@ -35,15 +35,14 @@ def _completion(kind: str) -> Callable[[str], list[str]]:
     return complete
 
 
-MapName = Annotated[
-    str,
-    typer.Argument(
-        metavar="MAP",
-        callback=_known_map,
-        autocompletion=_completion("maps"),
-        help="rf, drf, qkv, raf, relu-raf, sigmoid-raf or linear-raf: see wordsway maps",
-    ),
-]
+_MAP = typer.Argument(
+    metavar="MAP",
+    callback=_known_map,
+    autocompletion=_completion("maps"),
+    help="rf, drf, qkv, raf, relu-raf, sigmoid-raf or linear-raf: see wordsway maps",
+)
+MapName = Annotated[str, _MAP]
+OptionalMap = Annotated[str | None, _MAP]
 Words = Annotated[int, typer.Option("--n", metavar="N", help="words in a context")]
 Dimension = Annotated[int, typer.Option("--d", metavar="D", help="dimension of a word")]
 Radius = Annotated[

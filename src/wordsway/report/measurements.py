@@ -64,7 +64,7 @@ def word_bars(rows: Sequence[Row]) -> Any:
     bounded = all(row["ceiling"] is not None for row in rows)
     top = min(max(row["ceiling"] for row in rows), 2 * most) if bounded else most
     columns: Columns = {
-        "word": "word",
+        "word": lambda row: f"{row['word']} {row['spelling']}" if "spelling" in row else row["word"],
         "": lambda row: Bar(row["sensitivity"], top, row["ceiling"]),
         "sensitivity": "sensitivity",
         **({"ceiling": "ceiling"} if bounded else {}),
