@@ -122,7 +122,7 @@ DOUBLE = line(2.0, 4.0, 6.0, 8.0)
 POINT = ("d", "n")
 LAST = "the last is at most {:.3f} of the first"
 HALF = "at 1 of 2 points, by factors from 0.500 to 2.250"
-ROOM: Rows = [{"room": 2.0}, {"room": None}, {"room": 1 - 1e-9}]
+MARGIN: Rows = [{"margin": 2.0}, {"margin": None}, {"margin": 1 - 1e-9}]
 COUNTS = [{"done": 2, "trials": 2}, {"done": 1, "trials": 1}]
 
 
@@ -147,9 +147,9 @@ COUNTS = [{"done": 2, "trials": 2}, {"done": 1, "trials": 1}]
         (above("c", [{"least": 1.2}, {"least": 1.01}], 1.01), "1.010 at least", False),
         (above("c", [{"other": 2.0}], 1.0, "other"), "2.000 at least", True),
         (above("c", [], 1.0), TOO_FEW, None),
-        (at_least_one("c", ROOM, "room", "{:.1f} times"), "1.0 times", True),
-        (at_least_one("c", [{"room": 2.0}, {"room": 0.99}], "room", "{:.2f} times"), "0.99 times", False),
-        (at_least_one("c", [{"room": None}], "room", "{}"), TOO_FEW, None),
+        (at_least_one("c", MARGIN, "margin", "{:.1f} times"), "1.0 times", True),
+        (at_least_one("c", [{"margin": 2.0}, {"margin": 0.99}], "margin", "{:.2f} times"), "0.99 times", False),
+        (at_least_one("c", [{"margin": None}], "margin", "{}"), TOO_FEW, None),
         (count_of("c", COUNTS, "done", every=True), "3 of 3", True),
         (count_of("c", [*COUNTS, {"done": 0, "trials": 1}], "done", every=True), "3 of 4", False),
         (count_of("c", [{"done": 0, "trials": 4}], "done", every=False, measured="{} of {} fit"), "0 of 4 fit", True),

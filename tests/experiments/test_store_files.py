@@ -222,7 +222,7 @@ def test_on_a_full_disk_finished_rows_stay(tmp_path: Path) -> None:
     *added, refusal = Elsewhere(add_until_full, path, 200_000).rest()
     assert len(added) > 20
     assert refusal.startswith(f"StoreError: cannot write the store {path}")
-    assert "finished trials stay in it; make room" in refusal
+    assert "finished trials stay in it; free some space" in refusal
     with Store(path) as store:
         assert store.finished("one", 1) == {trial(seed, n=1) for seed in added}
         assert store.add(row(trial(len(added), n=1)))  # there is space again

@@ -313,7 +313,7 @@ def test_a_row_of_mean_field_attention_has_geometric_means() -> None:
         "lower": math.sqrt(2),
         "over_lower": 2.0,
     }
-    assert row == pytest.approx({**expected, "over_two_point": 1.25, "room": 7.5, "converged": 1})
+    assert row == pytest.approx({**expected, "over_two_point": 1.25, "margin": 7.5, "converged": 1})
 
 
 def test_rows_of_nested_records() -> None:
@@ -333,7 +333,7 @@ def test_rows_of_nested_records() -> None:
     root = math.sqrt(50 / 40)
     values = [0.5 * root, 0.51 * root]
     expected = {"n": 40, "samples": 50, "root": root, "trials": 2, "mean": 0.505 * root, "deviation": stdev(values)}
-    assert gaps[0] == pytest.approx({**expected, "room": 1 / 0.51, "ceiling": 9 * 0.505 * root})
+    assert gaps[0] == pytest.approx({**expected, "margin": 1 / 0.51, "ceiling": 9 * 0.505 * root})
     points = table("fig6")
     assert {(row["loss"], row["penalty"]) for row in points} == {("alignment", p) for p in (1.0, 0.1, 0.01)}
     assert {row["n"] for row in table("fig7")} == {120}

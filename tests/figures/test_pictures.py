@@ -17,7 +17,7 @@ from wordsway.errors import MissingExtra
 from wordsway.experiments import RunConfig, Store, figure_result
 from wordsway.experiments.experiment import Table, Trial, canonical, canonical_record
 from wordsway.figures import all_figures
-from wordsway.figures._style import render, style
+from wordsway.figures._style import legend_below, render, style
 from wordsway.report.results import write_figure, write_page
 
 MAPS = {"fig2-drf": "drf", "fig2-rf": "rf", "fig3-raf": "raf", "fig3-relu": "relu-raf"}
@@ -110,6 +110,65 @@ def test_what_a_picture_of_mean_field_attention_shows() -> None:
             data: Any = line.get_data()
             assert list(zip(*data, strict=True)) == [(one["R"] ** 2, one[name]) for one in mine]
         assert axes.get_yscale() == "log"
+
+
+def _panels(name: str, rows: Table) -> tuple[Figure, list[Any]]:
+    canvas = Figure(layout="constrained")
+    with style():
+        figure(name).plot(rows, canvas)
+        if not canvas.legends:
+            legend_below(canvas)
+    return canvas, canvas.axes
+
+
+@pytest.mark.parametrize(
+    ("name", "marks"),
+    [
+        ("fig2-rf", {"band: one standard deviation", "lighter band: up to the ceiling, an upper bound"}),
+        ("smooth-real", set()),  # made-up trials agree, so that there is no band
+        ("fig4", {"$(2 - \\gamma)^2$", "N = 100", "N = 400", "alignment loss (25) minimised", "error (16) minimised"}),
+        ("fig7", {"$(2 - \\gamma)^2$", "loss of this training", "loss of the other training"}),
+    ],
+)
+def test_one_legend_below_all_panels_explains_their_marks(name: str, marks: set[str]) -> None:
+    canvas, _ = _panels(name, table(name))
+    assert {text.get_text() for legend in canvas.legends for text in legend.get_texts()} == marks
+
+
+def test_panels_that_are_compared_have_one_scale() -> None:
+    for name in ("fig2-rf", "fig3-raf", "fig4"):
+        assert len({axes.get_ylim() for axes in _panels(name, table(name))[1]}) == 1
+    rows = table(
+        "smooth-real", lambda point, record: {"lipschitz": record["lipschitz"] * (9 if point["causal"] else 1)}
+    )
+    scales = {axes.get_title(loc="left"): axes.get_ylim() for axes in _panels("smooth-real", rows)[1]}
+    assert scales["minilm"] == scales["minilm, masked"] != scales["smollm2"]
+
+
+def test_an_error_far_above_the_line_is_a_triangle_at_the_end_of_the_axis() -> None:
+    rows = table("fig4")
+    rows[0] = {**rows[0], "error": 50.0}
+    canvas, panels = _panels("fig4", rows)
+    ((_, top),) = {axes.get_ylim() for axes in panels}
+    assert top < 7
+    heights = [float(y) for dots in panels[0].collections for _, y in dots.get_offsets()]
+    assert max(heights) == top
+    assert "error beyond the axis" in [text.get_text() for text in canvas.legends[0].get_texts()]
+
+
+@pytest.mark.parametrize("name", ["robust-rf", "robust-ntk"])
+def test_panels_of_robust_features_are_wide_enough_to_read(name: str) -> None:
+    canvas, panels = _panels(name, table(name))
+    assert max(axes.get_subplotspec().get_gridspec().ncols for axes in panels) == 3
+    assert canvas.get_size_inches()[0] < 14
+    rows = [axes.get_subplotspec().rowspan.start for axes in panels]
+    data = [axes.get_title(loc="left").rpartition(", ")[2] for axes in panels]
+    assert set(zip(rows, data, strict=True)) == {
+        (0, "gaussian"),
+        (1, "gaussian"),
+        (2, "mnist"),
+        (3, "mnist"),
+    }
 
 
 def test_a_result_draws_itself(tmp_path: Path) -> None:

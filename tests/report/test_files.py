@@ -187,7 +187,7 @@ def test_a_write_that_fails_leaves_the_old_file(
 
     monkeypatch.setattr(Path, step, fail)
     full = isinstance(error, OSError)
-    message = rf"cannot write {path} \(No space left\): make room" if full else "^stop$"
+    message = rf"cannot write {path} \(No space left\): free some space" if full else "^stop$"
     with pytest.raises(InputError if full else KeyboardInterrupt, match=message):
         replace_file(path, b"new")
     assert path.read_bytes() == b"old"
@@ -204,4 +204,6 @@ def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
         folder.chmod(0o555)
         (refusal,) = Elsewhere(page_as_nobody, folder).rest()
         path = folder / "index.html"
-        assert refusal == f"InputError: cannot write {path} (Permission denied): make room or choose another folder"
+        assert (
+            refusal == f"InputError: cannot write {path} (Permission denied): free some space or choose another folder"
+        )

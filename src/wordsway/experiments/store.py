@@ -173,7 +173,7 @@ class Store:
         except sqlite3.Error as problem:
             raise StoreError(
                 f"cannot write the store {self.path} ({_reason(problem)}): finished trials stay in it; "
-                "make room or give it a writable folder, then run the same command again"
+                "free some space or give it a writable folder, then run the same command again"
             ) from problem
 
     def has(self, trial: Trial) -> bool:

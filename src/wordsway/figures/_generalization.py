@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 PENALTIES = (1.0, 0.1, 0.01)
 SMALL = 1.0  # an error below it has the sign of the changed label; a gamma below it is nearer to 0 than to 2
+_WIDTH, _HEIGHT, _HIGHEST = 2.2, 4.4, 6.6  # axes show at least the line from (0, 4) to (2, 0); few points are far above
 _FEW = 0.05  # share of exceptions that leaves a claim weaker than its source
 _THEOREMS = {"fine-tuned": "Theorem 6.2", "re-trained": "Theorem 6.3"}
 _SHARED = ("map", "n", "d", "samples")
@@ -163,24 +164,39 @@ def scatter(
 ) -> None:
     """Draw error against gamma in a panel for each map, length and training, with the line and the share below it.
 
-    Where there are markers of two kinds, they are explained: circles for the alignment losses, crosses for the error.
+    All panels have one scale, so that points far above the line are drawn as triangles at its upper end. Where there
+    are markers of two kinds, they are explained: circles for the alignment losses, crosses for the error.
     """
     groups = panels(rows)
     marked = len({marker(row) for row in rows}) > 1
+    width = max([_WIDTH, *(1.05 * row["gamma"] for row in rows)])
+    height = min(_HIGHEST, max([_HEIGHT, *(1.05 * row["error"] for row in rows)]))
+    beyond = any(row["error"] > height for row in rows)
     values = list(dict.fromkeys(row[colour] for row in rows))
     gammas = [step / 20 for step in range(41)]
     for place, (panel, members) in enumerate(groups.items()):
         axes = style.panel(figure, len(groups), place, panel, columns, size=(3.3, 3.0))
         style.theory(axes, gammas, [(2 - gamma) ** 2 for gamma in gammas], "" if place else "$(2 - \\gamma)^2$")
-        for (value, mark), some in curves([{**row, "mark": marker(row)} for row in members], colour, "mark").items():
-            label = f"{'N' if colour == 'samples' else colour} = {value:g}" if isinstance(value, int | float) else value
-            xs, ys = [row["gamma"] for row in some], [row["error"] for row in some]
-            style.dots(axes, xs, ys, values.index(value), mark, label if mark == "o" and place == 0 else "")
-        if marked and place == 0:
-            for mark, label in (("o", "alignment minimised"), ("x", "error minimised")):
+        shown = [{**row, "mark": "^" if row["error"] > height else marker(row)} for row in members]
+        for (value, mark), some in curves(shown, colour, "mark").items():
+            xs, ys = [row["gamma"] for row in some], [min(row["error"], height) for row in some]
+            style.dots(axes, xs, ys, values.index(value), mark)
+        if place == 0:
+            for number, value in enumerate(values):
+                style.dots(axes, [], [], number, "o", _name(colour, value))
+            kinds = (("o", "alignment loss (25) minimised"), ("x", "error (16) minimised"))
+            for mark, label in (*(kinds if marked else ()), *((("^", "error beyond the axis"),) if beyond else ())):
                 axes.scatter([], [], s=18, color="grey", marker=mark, label=label)
-        style.square(axes, "$\\gamma$", "error", 2.2, 4.4, legend=place == 0)
+        style.square(axes, "$\\gamma$", "error", width, height)
         axes.set_title(f"{panel}: {below(members):.0%} below", fontsize=9)
+    style.legend_below(figure, figure.axes[:1], columns)
+
+
+def _name(column: str, value: Any) -> str:
+    """Return what the legend calls a value of the column that chooses colours."""
+    if column == "loss":
+        return {"alignment": "loss of this training", "swapped": "loss of the other training"}[value]
+    return f"{'N' if column == 'samples' else column} = {value:g}"
 
 
 def estimate(parameters: Parameters) -> Estimate:

@@ -50,7 +50,7 @@ def draw_cells(figure: style.Figure, axes: style.Axes, rows: Table, top: float) 
     axes.set_xticks(range(len(words)), words, rotation=60, ha="right", fontsize=8)
     axes.set_yticks(range(len(words)), words, fontsize=8)
     axes.grid(False)
-    figure.colorbar(image, ax=axes, fraction=0.046, pad=0.04)
+    figure.colorbar(image, ax=axes, fraction=0.046, pad=0.04, label="attention")
 
 
 def estimate(parameters: Parameters) -> Estimate:

@@ -17,6 +17,7 @@ from wordsway.models import input_samples
 from wordsway.sensitivity import Assumptions, assumptions
 
 _FALLS, _STAYS = 0.15, 0.25  # how far an exponent may be from -1/2, and how far below 0
+_ACROSS = 3  # panels in a row: more are not legible on a page
 _DOWNLOADED = ("mnist-full", "cifar10")
 Sizes = dict[str, dict[str, tuple[int, str, str]]]  # of a scale and its data: dimension, samples, widths
 
@@ -129,22 +130,24 @@ def stays(name: str, rows: Table) -> Verdict:
 
 
 def plot(rows: Table, figure: style.Figure) -> None:
-    """Draw a row for each kind of data, on one scale, with a panel for each activation and a curve for each N."""
+    """Draw rows for each kind of data, on one scale, with a panel for each activation and a curve for each N."""
 
     def title(data: str, name: str) -> str:
         return f"{name}{' (even)' if ACTIVATIONS[name].parity == 'even' else ''}, {data}"
 
-    scales: dict[str, list[style.Axes]] = {}
-    across = len({row["activation"] for row in rows})
-    for axes, (data, _), members in style.panels(figure, rows, ["data", "activation"], title, across, (3.2, 3.2)):
-        scales.setdefault(data, []).append(axes)
-        style.lines(axes, members, "samples", "N = {}", x="width")
-        style.law(axes, members, lambda width: width**-0.5, "∝ $k^{-1/2}$", x="width")
-        style.finish(axes, "width k", "$S$", sorted({row["width"] for row in members}), logarithmic=True)
-    for group in scales.values():
-        limits = [axes.get_ylim() for axes in group]
-        for axes in group:
-            axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+    groups = curves(rows, "data")
+    down = -(-max((len(curves(some, "activation")) for some in groups.values()), default=0) // _ACROSS)
+    for number, ((data,), some) in enumerate(groups.items()):
+        compared = []
+        for place, ((name,), members) in enumerate(curves(some, "activation").items(), number * down * _ACROSS):
+            axes = style.panel(figure, len(groups) * down * _ACROSS, place, title(data, name), _ACROSS)
+            compared.append(axes)
+            style.lines(axes, members, "samples", "N = {}", x="width")
+            style.law(axes, members, lambda width: width**-0.5, "∝ $k^{-1/2}$", x="width")
+            style.finish(
+                axes, "width k", "sensitivity $S$", sorted({row["width"] for row in members}), logarithmic=True
+            )
+        style.common_scale(compared)
 
 
 def estimate(parameters: Parameters) -> Estimate:

@@ -130,12 +130,15 @@ def plot(
     guide: Callable[[style.Axes, Table], None] = inverse_root,
     logarithmic: bool = True,
 ) -> None:
-    """Draw a panel for each kind of data: mean, a band of one standard deviation, a lighter one up to the ceiling."""
+    """Draw a panel for each kind of data, on one scale: mean, deviation and ceiling."""
+    compared = []
     for axes, _, members in style.panels(figure, rows, ["panel"]):
+        compared.append(axes)
         style.lines(axes, members, curve, f"{'L' if curve == 'depth' else curve} = {{}}")
         guide(axes, members)
         lengths = sorted({row["n"] for row in members})
         style.finish(axes, "context length n", "word sensitivity", lengths, logarithmic)
+    style.common_scale(compared)
 
 
 def estimate(parameters: Parameters) -> Estimate:

@@ -200,12 +200,19 @@ def converged(rows: Table) -> Verdict:
 
 
 def plot(rows: Table, figure: style.Figure, power: float, label: str) -> None:
-    """Draw a panel for each model, a curve for each layer, and the power of n through the middle of them."""
-    for axes, _, members in style.panels(figure, rows, ["panel"], columns=2):
+    """Draw a panel for each model, a curve for each layer, and the power of n through the middle of them.
+
+    A model with and without a mask is on one scale.
+    """
+    compared: dict[str, list[style.Axes]] = {}
+    for axes, (panel,), members in style.panels(figure, rows, ["panel"], columns=2):
+        compared.setdefault(panel.replace(", masked", ""), []).append(axes)
         style.lines(axes, members, "curve", "{}")
         style.law(axes, members, lambda n: n**power, label)
         lengths = sorted({row["n"] for row in members})
         style.finish(axes, "context length n", "local Lipschitz constant", lengths, logarithmic=True)
+    for group in compared.values():
+        style.common_scale(group)
 
 
 def estimate(parameters: Parameters) -> Estimate:

@@ -33,6 +33,8 @@ _FINE = (  # ticks within a decade, for axes of fewer decades than so many
     (1.5, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)),
     (3.0, (1.0, 2.0, 5.0)),
 )
+_DEVIATION = ("band: one standard deviation", 0.35)
+_CEILING = ("lighter band: up to the ceiling, an upper bound", 0.12)
 _FAR = 3.0  # ceilings beyond this many times the value are not drawn
 
 
@@ -84,6 +86,8 @@ def render(draw: Callable[[Figure], None], kind: str, dark: bool = False) -> byt
 
         figure = Figure(layout="constrained")
         draw(figure)
+        if not figure.legends:
+            legend_below(figure)
         if not figure.axes:
             figure.set_size_inches(*_PANEL)
             figure.text(0.5, 0.5, "nothing to draw yet", ha="center")
@@ -93,6 +97,22 @@ def render(draw: Callable[[Figure], None], kind: str, dark: bool = False) -> byt
         else:
             figure.savefig(buffer, format="svg", metadata={"Date": None})
         return buffer.getvalue()
+
+
+def legend_below(figure: Figure, panels: Sequence[Axes] = (), columns: int = 3) -> None:
+    """Add a legend below all panels: of the curves of some of them, which then have none, and of all bands."""
+    from matplotlib.patches import Patch
+
+    entries: dict[str, Any] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        entries |= dict(zip(labels, handles, strict=True))
+        axes.legend().remove()
+    bands = [collection for axes in figure.axes for collection in axes.collections if collection.get_gid() is not None]
+    for label, alpha in sorted({str(one.get_gid()): one.get_alpha() for one in bands}.items()):
+        entries[label] = Patch(color="grey", alpha=alpha, linewidth=0)
+    if entries:
+        figure.legend(entries.values(), entries, loc="outside lower center", ncols=columns, fontsize=9)
 
 
 def panel(
@@ -164,11 +184,26 @@ def curve(
         ratio = max(value / m for value, m in zip(known, mean, strict=True))
         if ratio <= _FAR:
             top = [max(value, h) for value, h in zip(known, high, strict=True)]
-            axes.fill_between(x, high, top, color=shade, alpha=0.12, linewidth=0, zorder=1)
+            band(axes, x, high, top, number, _CEILING, 1)
         else:
-            label = f"{label} (ceiling {float(f'{ratio:.2g}'):,.4g} S)"
+            label = f"{label} (ceiling: {float(f'{ratio:.2g}'):,.4g} S)"
     axes.plot(x, mean, color=shade, marker=_MARKERS[number % len(_MARKERS)], label=label, zorder=3)
-    axes.fill_between(x, low, high, color=shade, alpha=0.35, linewidth=0, zorder=2)
+    if any(spread):
+        band(axes, x, low, high, number, _DEVIATION, 2)
+
+
+def band(
+    axes: Axes,
+    x: Sequence[float],
+    low: Sequence[float],
+    high: Sequence[float],
+    number: int,
+    kind: tuple[str, float],
+    order: float,
+) -> None:
+    """Draw a band of some kind: what the legend of the figure calls it, and how dense it is."""
+    label, alpha = kind
+    axes.fill_between(x, low, high, color=colour(number), alpha=alpha, linewidth=0, zorder=order, gid=label)
 
 
 def theory(axes: Axes, x: Sequence[float], y: Sequence[float], label: str) -> None:
@@ -190,6 +225,29 @@ def line(axes: Axes, x: Sequence[float], y: Sequence[float], label: str, number:
     axes.plot(x, y, color=colour(number), linestyle=(0, (dash, 1.5)), linewidth=1.4, label=label, zorder=2)
 
 
+def common_scale(panels: Sequence[Axes]) -> None:
+    """Give panels that are compared one y axis."""
+    limits = [axes.get_ylim() for axes in panels]
+    for axes in panels:
+        axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+        _tick(axes)
+
+
+def _tick(axes: Axes) -> None:
+    """Set the ticks of a logarithmic y axis by how many decades it has."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    if axes.get_yscale() != "log":
+        return
+    bottom, top = axes.get_ylim()
+    decades = math.log10(top / bottom)
+    fine = next((subs for most, subs in _FINE if decades < most), None)
+    if fine is not None:  # else powers of ten are written as such
+        axes.yaxis.set_major_locator(LogLocator(subs=fine))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
 def label_axes(axes: Axes, x: str, y: str) -> None:
     """Label the axes; y in the first column of panels only."""
     spec = axes.get_subplotspec()
@@ -199,19 +257,13 @@ def label_axes(axes: Axes, x: str, y: str) -> None:
 
 def finish(axes: Axes, x: str, y: str, places: Sequence[float], logarithmic: bool) -> None:
     """Add labels, scales, ticks at the measured places, and the legend."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     label_axes(axes, x, y)
     if logarithmic:
         axes.set_xscale("log")
         axes.set_yscale("log")
-        bottom, top = axes.get_ylim()
-        decades = math.log10(top / bottom)
-        fine = next((subs for most, subs in _FINE if decades < most), None)
-        if fine is not None:  # else powers of ten are written as such
-            axes.yaxis.set_major_locator(LogLocator(subs=fine))
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        _tick(axes)
     else:
         axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(FixedLocator(list(places)))
@@ -237,13 +289,12 @@ def _legible(places: Sequence[float], logarithmic: bool) -> set[float]:
 
 def dots(axes: Axes, x: Sequence[float], y: Sequence[float], number: int, mark: str, label: str = "") -> None:
     """Draw points of one kind: its colour by number, its marker as matplotlib names it."""
-    axes.scatter(x, y, s=18, color=colour(number), marker=mark, alpha=0.8, linewidths=1.0, label=label, zorder=3)
+    shade = colour(number)
+    axes.scatter(x, y, s=18, color=shade, marker=mark, alpha=0.8, linewidths=1.0, label=label, zorder=3, clip_on=False)
 
 
-def square(axes: Axes, x: str, y: str, width: float, height: float, legend: bool) -> None:
-    """Add labels, and limits that show at least width x height from 0; the legend, if any, is among the points."""
+def square(axes: Axes, x: str, y: str, width: float, height: float) -> None:
+    """Add labels, and limits that show width x height from 0."""
     label_axes(axes, x, y)
-    axes.set_xlim(0, max(width, axes.get_xlim()[1]))
-    axes.set_ylim(0, max(height, axes.get_ylim()[1]))
-    if legend:
-        axes.legend(fontsize=8, loc="upper center")
+    axes.set_xlim(0, width)
+    axes.set_ylim(0, height)

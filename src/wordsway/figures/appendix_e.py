@@ -45,7 +45,7 @@ def table(results: Sequence[TrialResult]) -> Table:
                 **point,
                 "root": root,
                 **statistics(gaps, "mean", "deviation"),
-                "room": root / max(gaps),
+                "margin": root / max(gaps),
                 "ceiling": None if None in ceilings else fmean(ceilings),
             }
         )
@@ -54,7 +54,7 @@ def table(results: Sequence[TrialResult]) -> Table:
 
 def claims(rows: Table) -> list[Verdict]:
     return [
-        above("sqrt(N / n) over the gap is above 1 in every trial", rows, 1.0, "room"),
+        above("sqrt(N / n) over the gap is above 1 in every trial", rows, 1.0, "margin"),
         exponent_near("the gap grows like N^(1/2)", rows, 0.5, 0.15, curve=("n",), x="samples"),
         falls("it falls with n for every N", rows, curve=("samples",)),
     ]

@@ -76,12 +76,16 @@ def claims(rows: Table) -> list[Verdict]:
 
 
 def plot(rows: Table, figure: style.Figure) -> None:
+    compared: dict[str, list[style.Axes]] = {}
     for axes, _, members in style.panels(figure, rows, ["panel"], columns=2):
+        compared.setdefault(members[0]["map"], []).append(axes)
         style.lines(axes, members, "n", "n = {}", x="share")
         if members[0]["map"] == "rf":
             law = "∝ $(m/n)^{1/2}(1 + (2m/n)^{1/2})$"
             style.law(axes, members, lambda share: share**0.5 * shared.edge(1 / share), law, x="share")
         style.finish(axes, "share m/n of the words that move", "word sensitivity", SHARES["paper"], logarithmic=True)
+    for group in compared.values():
+        style.common_scale(group)
 
 
 def estimate(parameters: Parameters) -> Estimate:

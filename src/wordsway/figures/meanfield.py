@@ -22,10 +22,10 @@ _D = 5  # an odd d, so that A has a real eigenvalue
 _POINTS = 4
 _TITLES = {False: "attention", True: "masked attention"}
 _BOUNDS = {
-    "published": ((0, (2, 4)), "$(1 + 3|A|R^2)\\,e^{2|A|R^2}$"),
-    "upper": ((0, (4, 3)), "upper bound"),
-    "two_point": ((0, (1, 1.5)), "two adversarial points"),
-    "lower": ((0, (5, 1.5, 1, 1.5)), "$(\\gamma/2)\\,R^2 e^{\\gamma R^2}$"),
+    "published": ((0, (2, 4)), "upper bound: $(1 + 3|A|R^2)\\,e^{2|A|R^2}$"),
+    "upper": ((0, (4, 3)), "sharper upper bound"),
+    "two_point": ((0, (1, 1.5)), "lower bound: two adversarial points"),
+    "lower": ((0, (5, 1.5, 1, 1.5)), "lower bound: $(\\gamma/2)\\,R^2 e^{\\gamma R^2}$"),
 }
 
 
@@ -67,7 +67,7 @@ def table(results: Sequence[TrialResult]) -> Table:
                 **{name: geometric_mean([row[name] for row in known]) for name in _BOUNDS},
                 "over_lower": min(row["value"] / row["lower"] for row in known),
                 "over_two_point": min(row["value"] / row["two_point"] for row in known),
-                "room": min(row["upper"] / row["value"] for row in known),
+                "margin": min(row["upper"] / row["value"] for row in known),
                 "converged": sum(has_converged(row["status"]) for row in known),
             }
         )
@@ -77,7 +77,7 @@ def table(results: Sequence[TrialResult]) -> Table:
 def claims(rows: Table) -> list[Verdict]:
     def judge(panel: str, mine: Table) -> list[Verdict]:
         return [
-            check(above(f"{panel}: the upper bound over the constant is above 1 in every trial", mine, 1.0, "room")),
+            check(above(f"{panel}: the upper bound over the constant is above 1 in every trial", mine, 1.0, "margin")),
             above(f"{panel}: the constant over the lower bound is above 1 in every trial", mine, 1.0, "over_lower"),
             check(above(f"{panel}: and so over what two adversarial points give", mine, 1.0, "over_two_point")),
         ]
@@ -86,18 +86,18 @@ def claims(rows: Table) -> list[Verdict]:
 
 
 def plot(rows: Table, figure: style.Figure) -> None:
-    for number, (axes, _, line) in enumerate(style.panels(figure, rows, ["panel"])):
+    for axes, _, line in style.panels(figure, rows, ["panel"]):
         ordered = sorted(line, key=lambda row: float(row["R"]))
         x = [row["R"] ** 2 for row in ordered]
         least, most, mean = ([row[name] for row in ordered] for name in ("least", "most", "mean"))
-        axes.fill_between(x, least, most, color=style.colour(number), alpha=0.35, linewidth=0)
-        axes.plot(x, mean, color=style.colour(number), marker="o", label="found", zorder=5)
+        style.band(axes, x, least, most, 0, ("band: least to most over trials", 0.35), 2)
+        axes.plot(x, mean, color=style.colour(0), marker="o", label="largest ratio found", zorder=5)
         for name, (dashes, label) in _BOUNDS.items():
             style.theory(axes, x, [row[name] for row in ordered], label)
             axes.get_lines()[-1].set_linestyle(dashes)
         axes.set_yscale("log")
         style.label_axes(axes, "$|A| R^2$", "Lipschitz constant in $W_2$")
-        axes.legend(fontsize=9, loc="upper left")
+    style.legend_below(figure, figure.axes)
 
 
 def estimate(parameters: Parameters) -> Estimate:

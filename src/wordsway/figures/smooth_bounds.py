@@ -31,7 +31,11 @@ LENGTHS = {"quick": (4, 16, 64), "paper": (2, 4, 8, 16, 32, 64, 128, 256)}
 STEPS = {"quick": 15, "paper": 40}
 _D, _RADIUS = 15, 2.0  # an odd dimension has a real eigenvalue
 _LAYER = 3
-_MEASURED = {"typical": "typical context", "adversarial": "adversarial context", "climbed": "climbed from there"}
+_MEASURED = {
+    "typical": "typical context",
+    "adversarial": "adversarial context",
+    "climbed": "after gradient ascent from there",
+}
 _LOCAL = {"at_typical": ("", "upper: at the typical context", 0, 4.0)}
 _BOUNDS = {  # by column: name of the bound, label, colour and dash
     "first_word": ("first word", "lower: first word", 3, 4.0),
@@ -85,8 +89,8 @@ def table(results: Sequence[TrialResult]) -> Table:
         for name in (*_MEASURED, *_BOUNDS, *_LOCAL, "mean_field"):
             known = [one[name] for one in trials if one[name] is not None]
             row[name] = fmean(known) if known else None
-        row["local_room"] = min(one["at_typical"] / one["typical"] for one in trials)
-        row["room"] = min(
+        row["local_margin"] = min(one["at_typical"] / one["typical"] for one in trials)
+        row["margin"] = min(
             min(one["covariance"], one["ellipsoid"]) / max(one[name] for name in _MEASURED) for one in trials
         )
         row["sharper"] = min(one["discrete"] / one["covariance"] for one in trials)
@@ -99,8 +103,8 @@ def claims(rows: Table) -> list[Verdict]:
     times = "at least {:.2f} times below it"
     lower = "constants at adversarial contexts are above the lower bounds"
     theorems = [
-        at_least_one("every constant is below the covariance and the ellipsoid bound", rows, "room", times),
-        at_least_one("at typical contexts it is below the bound for that context", rows, "local_room", times),
+        at_least_one("every constant is below the covariance and the ellipsoid bound", rows, "margin", times),
+        at_least_one("at typical contexts it is below the bound for that context", rows, "local_margin", times),
         at_least_one("the covariance bound is below the discrete bound", rows, "sharper", times),
         at_least_one(lower, rows, "above", "at least {:.3f} times them"),
     ]
@@ -118,6 +122,9 @@ def plot(rows: Table, figure: style.Figure) -> None:
             if known:
                 style.line(axes, [row["n"] for row in known], [row[column] for row in known], label, number, dash)
         style.finish(axes, "context length n", "Lipschitz constant", lengths, logarithmic=True)
+        axes.autoscale(axis="y")
+        style.common_scale([axes])
+    style.legend_below(figure, figure.axes)
 
 
 def estimate(parameters: Parameters) -> Estimate:

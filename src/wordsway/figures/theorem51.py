@@ -57,7 +57,7 @@ def table(results: Sequence[TrialResult]) -> Table:
                 },
                 **statistics(changes, "mean", "deviation", "least"),
                 "search": fmean(values),
-                "room": min(value / change for value, change in zip(values, changes, strict=True)),
+                "margin": min(value / change for value, change in zip(values, changes, strict=True)),
             }
         )
     return rows
@@ -77,7 +77,9 @@ def claims(rows: Table) -> list[Verdict]:
             _keeps(f"{along} the share of captured rows does not fall", rows, "captured"),
             _keeps(f"{along} the change does not fall", rows, "mean"),
             check(
-                at_least_one(f"{panel}: a search finds at least this change", rows, "room", "at least {:.2f} times it")
+                at_least_one(
+                    f"{panel}: a search finds at least this change", rows, "margin", "at least {:.2f} times it"
+                )
             ),
         ]
 
@@ -99,11 +101,13 @@ def _keeps(claim: str, rows: Table, y: str) -> Verdict:
 
 
 def plot(rows: Table, figure: style.Figure) -> None:
-    """Draw a row of panels for each kind of data: alignment, captured share, and change with that of the search."""
+    """Draw a row for each kind of data, each column on one scale: alignment, captured share, and changes."""
     groups = curves(rows, "panel")
+    compared: dict[str, list[style.Axes]] = {}
     for place, ((panel,), members) in enumerate(groups.items()):
         for step, (column, (title, label)) in enumerate(_STEPS.items()):
             axes = style.panel(figure, len(groups) * len(_STEPS), place * len(_STEPS) + step, f"{panel}: {title}")
+            compared.setdefault(column, []).append(axes)
             axes.set_xscale("log")
             for number, ((constant,), line) in enumerate(curves(members, "constant").items()):
                 ordered = sorted(line, key=lambda row: int(row["d"]))
@@ -112,9 +116,14 @@ def plot(rows: Table, figure: style.Figure) -> None:
                 style.curve(axes, dimensions, [row[column] for row in ordered], f"c = {constant}", number, spread)
                 if column == "mean":
                     found = [row["search"] for row in ordered]
-                    style.line(axes, dimensions, found, "_" if number else "by search", number)  # one entry for all
+                    style.line(
+                        axes, dimensions, found, "_" if number else "found by a search", number
+                    )  # one entry for all
             places = sorted({row["d"] for row in members})
             style.finish(axes, "dimension d, at $n = c\\, d / \\log^4 d$", label, places, logarithmic=False)
+            axes.set_ylabel(label)
+    for group in compared.values():
+        style.common_scale(group)
 
 
 def estimate(parameters: Parameters) -> Estimate:
@@ -125,7 +134,7 @@ def estimate(parameters: Parameters) -> Estimate:
 
 FIGURE = Experiment(
     name="theorem51",
-    title="The proof that softmax attention hears one word, step by step",
+    title="The proof that softmax attention is sensitive to one word, step by step",
     about="What the proof of Theorem 5.1 constructs for the first word, in contexts of n = c d / log^4 d words, "
     "against the dimension: how well its direction is aligned with the words (Lemma D.1), the share of rows that "
     "give their attention to the moved word (Lemma D.4), and the change (Lemma D.5), with what a search finds.",

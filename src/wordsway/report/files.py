@@ -75,7 +75,7 @@ def replace_file(path: Path, content: bytes) -> None:
                 temporary.unlink(missing_ok=True)
                 raise
     except OSError as error:
-        raise InputError(f"cannot write {path} ({error.strerror}): make room or choose another folder") from error
+        raise InputError(f"cannot write {path} ({error.strerror}): free some space or choose another folder") from error
 
 
 def export(rows: Sequence[dict[str, Any]], kind: str, to: str | None) -> Path | None:
