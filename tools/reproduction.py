@@ -157,13 +157,17 @@ def grids(figure: Experiment, config: RunConfig) -> str:
 
 def _values(points: Sequence[Parameters], name: str) -> str:
     """Return the values of a parameter, separately for each kind of data where they differ."""
-    by_data: dict[Any, dict[str, None]] = {}
+    by_data: dict[Any, dict[Any, None]] = {}
     for point in points:
         value = point.get(name)
         values = [int(part) for part in value.split()] if isinstance(value, str) and value[:1].isdigit() else [value]
-        shown = (f"{one:,}" if isinstance(one, int) and one >= 10_000 else str(one) for one in values)
-        by_data.setdefault(point.get("data"), {}).update(dict.fromkeys(shown))
-    lists = {data: ", ".join(values) for data, values in by_data.items()}
+        by_data.setdefault(point.get("data"), {}).update(dict.fromkeys(values))
+
+    def shown(values: Sequence[Any]) -> str:
+        ordered = sorted(values) if all(isinstance(one, int) for one in values) else values
+        return ", ".join(f"{one:,}" if isinstance(one, int) and one >= 10_000 else str(one) for one in ordered)
+
+    lists = {data: shown(list(values)) for data, values in by_data.items()}
     if len(set(lists.values())) == 1:
         return next(iter(lists.values()))
     return " and ".join(f"{values} ({data})" for data, values in lists.items())
