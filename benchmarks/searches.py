@@ -31,7 +31,6 @@ LOOP = "All candidates of a text: passes against a plain loop over padded batche
 TRIES = "The best replacement of a word after few tries, against all of a set"
 PAGE = "The local page (ours)"
 _BATCHES = (32, 128)  # of the plain loop, the faster of which counts
-_ANCHORS = 8  # gradients that a search takes besides its tries
 
 
 @job
@@ -89,7 +88,7 @@ def tries_compared(
             place = [word.position for word in read.scored if word.text.isalpha() and len(word.text) > 1][-2]
             options: dict[str, Any] = {"on": on, "candidates": candidates, "top": 10**6}
             best = model.swaps(read, place, exhaustive=True, **options)
-            some = model.swaps(read, place, checks=max(tries - _ANCHORS, 1), **options)
+            some = model.swaps(read, place, checks=tries, **options)
             for sign in (1, -1) if best.signed else (1,):
                 whole = max(sign * one.effect for one in best.swaps)
                 found = max(sign * one.effect for one in some.swaps)
@@ -101,7 +100,7 @@ def tries_compared(
 
 
 def tries(child: Child, size: Mapping[str, Any]) -> Outcome:
-    """Few tries, in which the gradients are counted."""
+    """Few tries, whose gradients are computed too, against all."""
     got = child("tries_compared", **size)["shares"]
     rows, targets = [], []
     for name, shares in got.items():

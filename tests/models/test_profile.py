@@ -115,7 +115,8 @@ class _Fixed:
 
     def effects(self, rewrites: Any) -> Effects:
         self.passes += len(rewrites)
-        return Effects(torch.tensor([self._effects(one.word.position, one.replacement) for one in rewrites]))
+        values = torch.tensor([self._effects(one.word.position, one.replacement) for one in rewrites])
+        return Effects(values, values)
 
 
 def _study(model: ws.Model, effects: Any, budget: int) -> Any:

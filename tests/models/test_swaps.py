@@ -136,15 +136,18 @@ def test_flips_are_those_of_the_decision(tmp_path: Path) -> None:
 def test_what_is_learned_in_parts_is_the_regression_through_all_of_it() -> None:
     draw = torch.Generator().manual_seed(0)
     rows, values = torch.randn(30, 6, generator=draw), torch.randn(12, generator=draw)
-    promises = torch.randn(30, generator=draw)
-    learned = swaps._Surrogate(rows, promises)
-    for start, end in ((0, 5), (5, 6), (6, 12)):
-        learned.learn(list(range(start, end)), values[start:end].tolist())
+    slopes = torch.randn(6, 6, generator=draw)
+    learned = swaps._Surrogate(rows)
+    for start, end, steep in ((0, 5, True), (5, 6, True), (6, 9, False), (9, 12, False)):
+        learned.learn(list(range(start, end)), values[start:end].tolist(), slopes[start:end] if steep else None)
     centred = (rows - rows.mean(0)).double()
     cosines = torch.nn.functional.cosine_similarity(centred[:, None], centred[None], dim=2)
-    slopes = (promises - promises.mean()).double()
-    slopes = slopes / slopes.square().mean().sqrt()
-    kernel = torch.exp(swaps._WIDTH * (cosines - 1)) + swaps._SLOPE * torch.outer(slopes, slopes)
+    some = zip(values, rows, slopes, strict=False)
+    tangents = torch.stack([value + (rows - row) @ slope for value, row, slope in some], 1)
+    promises = (torch.softmax(swaps._NEAR * cosines[:, :6], 1) * tangents).sum(1)
+    promises = (promises - promises.mean()) / promises.std(correction=0)
+    assert torch.allclose(learned.promises.double(), promises, atol=1e-5)
+    kernel = torch.exp(swaps._WIDTH * (cosines - 1)) + torch.outer(promises, promises)
     weights = torch.linalg.solve(
         kernel[:12, :12] + swaps._NOISE * torch.eye(12), values.double() - values.double().mean()
     )
@@ -161,14 +164,16 @@ def test_slopes_are_derivatives_along_the_embedding_of_the_replacement(tmp_path:
         read = model.read(LONG)
         rewriter = Rewriter(model, read, chosen_output(model, on))
         rewrite = Rewrite(read.scored[1], "hate")
-        (slope,) = rewriter.slopes([rewrite])
+        slopes = rewriter.effects([rewrite], steep=True).slopes
+        assert slopes is not None
+        (slope,) = slopes
         row = model.network.get_input_embeddings().weight.data[model.texts.backend.token_to_id("hate")]
         step = torch.randn(len(row), generator=torch.Generator().manual_seed(1), dtype=row.dtype) * 1e-5
         ranks = []
         for sign in (1, -1):
             row += sign * step
             effects = rewriter.effects([rewrite])
-            ranks.append(float(effects.values if effects.ranks is None else effects.ranks))
+            ranks.append(float(effects.ranks))
             row -= sign * step
         assert (ranks[0] - ranks[1]) / 2 == pytest.approx(float(slope @ step), rel=1e-3)
 

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
 
 class Tokens(NamedTuple):
-    """Token ids of a text, how many at the end belong to the second text of a pair, and which token is read."""
+    """Token ids of a text, how many at the end belong to the second text of a pair, which token is read, and the first
+    one that differs from those of the text: 0 for models that do not reuse what comes before."""
 
     ids: tuple[int, ...]
     second: int = 0
     at: int | None = None
+    first: int = 0
 
 
 class Rewrite(NamedTuple):
@@ -38,15 +40,17 @@ class Rewrite(NamedTuple):
 
 
 class Effects(NamedTuple):
-    """What rewrites do: effects (T,) and ranks (T,), and where the output decides, margins (T,) and decisions.
+    """What rewrites do: effects (T,), ranks (T,) as of `Output.rank`, and what was computed besides.
 
-    Ranks are those of `Output.rank`; None where they are the effects.
+    Where the output decides these are margins (T,) and decisions, and where gradients were wanted, the slopes (T, e):
+    the gradient of each rank in the embeddings of the replacement, summed over its tokens.
     """
 
     values: Tensor
-    ranks: Tensor | None = None
+    ranks: Tensor
     margins: Tensor | None = None
     decisions: list[Decision] | None = None
+    slopes: Tensor | None = None
 
 
 class Rewriter:
@@ -102,7 +106,8 @@ class Rewriter:
             at = self._moved(rewrite.word, len(ids))
             if len(ids) > limit:
                 ids = (*ids[: limit - closing], *ids[len(ids) - closing :])
-            texts.append(Tokens(ids + suffix, sum(encoding.type_ids), at))
+            ids += suffix
+            texts.append(Tokens(ids, sum(encoding.type_ids), at, self._first(ids, rewrite.word)))
         return texts
 
     def _moved(self, word: Word, length: int) -> int | None:
@@ -130,45 +135,38 @@ class Rewriter:
     def readings(self, texts: Sequence[Tokens]) -> Tensor:
         """What the output reads for token ids, (T, ...); not for rows, whose number differs between texts."""
         readings = self.before.new_empty(len(texts), *self.before.shape)
-        for places, values in self._passes(texts):
-            readings[places] = values
+        for places, read, _ in self._passes(texts):
+            readings[places] = read
         return readings
 
-    def effects(self, rewrites: Sequence[Rewrite]) -> Effects:
-        """What each rewrite does.
+    def effects(self, rewrites: Sequence[Rewrite], steep: bool = False) -> Effects:
+        """What each rewrite does; `steep` adds the slopes, from the same passes.
 
         Rows are compared one by one; those of the replaced word and of its replacement count as one, their mean.
         """
-        texts = self.tokens(rewrites)
-        if self.output.kind != ROWS:
-            readings = self.readings(texts)
-            values = self.output.effect(self.before, readings)
-            ranks = self.output.rank(self.before, readings)
-            if not self.output.decides:
-                return Effects(values, ranks)
-            return Effects(values, ranks, self.output.margin(self.before, readings), self.output.decisions(readings))
-        effects = self.before.new_empty(len(texts))
-        for places, rows in self._passes(texts):
-            for place, now in zip(places, rows, strict=True):
-                effects[place] = self._change_of_rows(rewrites[place], now)
-        return Effects(effects)
-
-    def slopes(self, rewrites: Sequence[Rewrite]) -> Tensor:
-        """The gradient of the rank of each rewritten text in the embeddings of its replacement, summed, (T, e)."""
-        slopes = []
-        for rewrite, (ids, second, at) in zip(rewrites, self.tokens(rewrites), strict=True):
-            embedded = wide(self.model.embedded(ids)).requires_grad_(True)
-            with self._layers.used(gradients=True):
-                reading = self.output.read(self.phi.run(embedded[None], second=second, at=at))
-                if self.output.kind == ROWS:
-                    value = self._change_of_rows(rewrite, reading[0])
-                else:
-                    value = self.output.rank(self.before, reading)[0]
-                (gradient,) = torch.autograd.grad(value, embedded)
-            end = len(ids) - len(self.output.suffix) - self._after(rewrite.word)
-            slopes.append(gradient[rewrite.word.tokens[0] : end].sum(0))
-            self.passes += 1
-        return torch.stack(slopes)
+        texts, rows = self.tokens(rewrites), self.output.kind == ROWS
+        ranks = self.before.new_empty(len(texts))
+        readings = self.before.new_empty(0 if rows else len(texts), *self.before.shape)
+        slopes = self.phi.embedded.new_empty(len(texts), self.phi.embedded.shape[1]) if steep else None
+        for places, read, embedded in self._passes(texts, steep):
+            if rows:
+                pairs = zip(places, read, strict=True)
+                some = torch.stack([self._change_of_rows(rewrites[place], now) for place, now in pairs])
+            else:
+                some, readings[places] = self.output.rank(self.before, read), read.detach()
+            ranks[places] = some.detach()
+            if slopes is not None:
+                (gradients,) = torch.autograd.grad(some.sum(), embedded)
+                for place, gradient in zip(places, gradients, strict=True):
+                    word = rewrites[place].word
+                    end = len(gradient) - len(self.output.suffix) - self._after(word)
+                    slopes[place] = gradient[word.tokens[0] : end].sum(0)
+        if rows:
+            return Effects(ranks, ranks, slopes=slopes)
+        values, margins, decisions = self.output.effect(self.before, readings), None, None
+        if self.output.decides:
+            margins, decisions = self.output.margin(self.before, readings), self.output.decisions(readings)
+        return Effects(values, ranks, margins, decisions, slopes)
 
     def _change_of_rows(self, rewrite: Rewrite, now: Tensor) -> Tensor:
         word, deleted = rewrite.word, not rewrite.replacement
@@ -185,25 +183,24 @@ class Rewriter:
         middle = rows[:0] if deleted else rows[first:end].mean(0, keepdim=True)
         return torch.cat([rows[:first], middle, rows[end:]])
 
-    def _passes(self, texts: Sequence[Tokens]) -> Iterator[tuple[list[int], Tensor]]:
-        """Places and readings of batches of texts of one length, so that none is padded."""
-        first = [self._first(text.ids) for text in texts]
+    def _passes(self, texts: Sequence[Tokens], steep: bool = False) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+        """Places, readings and embeddings of batches of texts of one length, so that none is padded."""
         shapes = [(len(text.ids), text.second, text.at or 0) for text in texts]
-        order = sorted(range(len(texts)), key=lambda place: (shapes[place], -first[place]))
+        order = sorted(range(len(texts)), key=lambda place: (shapes[place], -texts[place].first))
         for (length, second, _), group in groupby(order, key=lambda place: shapes[place]):
             places = list(group)
             at = texts[places[0]].at
-            size = self.phi.batch_size(False, length)
+            size = self.phi.batch_size(steep, length)
             for batch in (places[start : start + size] for start in range(0, len(places), size)):
-                with self._layers.used():
+                with self._layers.used(gradients=steep):
                     embedded = wide(self.model.embedded([token for place in batch for token in texts[place].ids]))
-                    embedded = embedded.reshape(len(batch), length, -1)
-                    shared = min(first[place] for place in batch)
+                    embedded = embedded.reshape(len(batch), length, -1).requires_grad_(steep)
+                    shared = min(texts[place].first for place in batch)
                     readings = self.output.read(self._clean.run(embedded, shared, second, at))
                 if not bool(torch.isfinite(readings).all()):
                     raise NumericalError(f"{self.model.name} must return finite numbers for texts: check its weights")
                 self.passes += len(batch)
-                yield batch, readings
+                yield batch, readings, embedded
 
     def gradient(self, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """Gradient of the output's margin or score in the embeddings of the text, (n, e)."""
@@ -220,9 +217,8 @@ class Rewriter:
         own = torch.stack([(gradient[tokens] * self.phi.embedded[tokens]).sum() for tokens in rows])
         return np.asarray((steep @ table.mT - own[:, None]).cpu().numpy())
 
-    def _first(self, ids: Sequence[int]) -> int:
-        """The first token that differs from those of the text, for decoders; 0 for others, which reuse nothing."""
+    def _first(self, ids: Sequence[int], word: Word) -> int:
         if not self.model.causal:
             return 0
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ids, self.text.ids, strict=False)))
-        return min(same, len(ids) - len(self.output.suffix) - 1, len(self.text.ids) - 1)
+        return min(same, word.tokens[0], len(ids) - len(self.output.suffix) - 1, len(self.text.ids) - 1)
