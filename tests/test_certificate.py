@@ -530,3 +530,50 @@ def test_a_row_that_underflows_as_computed_is_not_taken_for_positive() -> None:
         ceiling = response.ceiling(14.0)
         assert ceiling is not None
         assert value <= float(ceiling.value) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        Setting(score, heads, causal=causal)
+        for score in ("softmax", "sigmoid")
+        for heads, causal in ((1, False), (2, True))
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("words", [(1,), (0, 3), (4, 1, 2), (0, 1, 2, 3, 4)], ids=str)
+def test_ceilings_of_words_together_shrink_with_the_radius(setting: Setting, words: tuple[int, ...]) -> None:
+    phi, X = setting.attention(6, len(words)), gaussian_context(5, 6, len(words))
+    response = respond(phi, X, words, together=True)
+    for radius in (1e-6, 1e-3, 0.1, 1.0):
+        found = response.ceiling(radius)
+        assert found is not None
+        best = 0.0
+        direction = normal(300, len(words), 6, seed=3)
+        for _ in range(4):  # random points, then points uphill of them
+            delta = radius * direction / direction.norm(dim=-1, keepdim=True)
+            value, grad = response.change(delta)
+            assert grad is not None
+            best, direction = max(best, float(value.max())), grad
+        assert best <= float(found.value) * (1 + 1e-9)
+        assert radius > 0.1 or float(found.value) <= 20 * best
+
+
+def test_gains_that_all_vanish_in_the_fit_leave_the_bounds_known_before() -> None:
+    X = 12.468 * normal(4, 6, seed=683056)
+    X[1:] = X[:1] + 1e-3 * X[1:]  # nearly the same words: one move can end all their gains
+    response = respond(Setting("sigmoid", 3).attention(6, 683056), X, 0)
+    quick, tight = (response.ceiling(78.564, effort) for effort in ("quick", "tight"))
+    assert quick is not None
+    assert tight is not None
+    assert float(tight.value) <= float(quick.value)
+
+
+@quietly
+@given(seed=st.integers(0, 10**6), shift=st.floats(0, 6))
+def test_weights_move_by_at_most_the_tanh_of_half_the_move_of_their_scores(seed: int, shift: float) -> None:
+    scores = 3 * normal(6, seed=seed)
+    signs = torch.where(normal(200, 6, seed=seed + 1) > 0, shift, -shift)
+    moved = torch.softmax(scores + signs, -1)
+    distance = (moved - torch.softmax(scores, -1)).abs().sum(-1) / 2
+    assert float(distance.max()) <= math.tanh(shift / 2) + 1e-12

@@ -84,6 +84,8 @@ def mean_field(results: Sequence[TrialResult]) -> Iterator[Assumptions]:
     for one in results:
         checks = (
             Assumption(_MEAN_FIELD, "V = I", "values are the words themselves", certain=True),
-            Assumption(_MEAN_FIELD, "R is large", "1", "gamma R^2", 1.0, float(lambertw(2 * one["lower"]).real)),
+            Assumption(
+                _MEAN_FIELD, "R is large", "a constant", "gamma R^2", 1.0, float(lambertw(2 * one["lower"]).real)
+            ),
         )
         yield Assumptions("attention", None, one["d"], checks)

@@ -69,7 +69,7 @@ def moved_row_square(
                     bound = min(bound, shared)
                     if sharper:
                         bound = min(bound, row.sharper_bound(bound))
-        except (np.linalg.LinAlgError, OverflowError):  # the numbers are too large to fit any multipliers
+        except (np.linalg.LinAlgError, ArithmeticError):  # numbers too large or too small to fit any multipliers
             pass
         total += bound**2
     return total

@@ -141,7 +141,8 @@ def rows_ceiling(response: RowsResponse, radius: float, effort: str) -> Ceiling 
     """A certified bound on the relative change; None for custom scores without a normaliser.
 
     One word and a normalised score: the certificate of the same attention without its output, times the output's norm.
-    Words together: a row stays a mean of values, of which the moving ones reach kappa r further ("convex rows").
+    Words together: a row stays a mean of values, of which the moving ones reach kappa r further ("convex rows"), and of
+    softmax and sigmoid scores weights change by little where scores do.
     Linear scores: the triangle inequality on each row's expansion in the moves ("row norms"), and for one word the
     norm of the part that is linear in the move, all rows at once, plus the rest.
     """
@@ -157,7 +158,8 @@ def rows_ceiling(response: RowsResponse, radius: float, effort: str) -> Ceiling 
             before = torch.linalg.vector_norm(attention.mix(response.context))
             return Ceiling(ceiling.value * (out * float(before) / response.norm), ceiling.kind, ceiling.failure)
     if attention.score.normalised:
-        bound, kind = _convex_rows(response, radius).double().sum().sqrt(), "convex rows"
+        rows = torch.minimum(_convex_rows(response, radius), _reweighted_rows(response, radius))
+        bound, kind = rows.double().square().sum().sqrt(), "convex rows"
     else:
         bound, kind = _linear_rows(response, radius).double().sum().sqrt(), "row norms"
         if len(response.words) == 1 and bool((first := _linear_expansion(response, radius)) < bound):
@@ -184,7 +186,7 @@ def _sees(response: RowsResponse, keys: list[int]) -> Tensor:
 
 
 def _convex_rows(response: RowsResponse, radius: float) -> Tensor:
-    """Squared bounds on the rows, (H, n): the farthest corner of the convex hull that contains the row."""
+    """Bounds on the rows, (H, n): the farthest corner of the convex hull that contains the row."""
     words, values = response.words, response.values
     rows = response.attention.mix(response.context)  # H n v
     reach = radius * _head_norms(response, "value").unsqueeze(-1)  # H 1 1
@@ -200,7 +202,39 @@ def _convex_rows(response: RowsResponse, radius: float) -> Tensor:
         bound[:, words] = torch.maximum(bound[:, words], others)
     if response.attention.score.may_vanish:  # a row may lose all its weights
         bound = torch.where(touched, torch.maximum(bound, torch.linalg.vector_norm(rows, dim=-1)), bound)
-    return torch.square(bound)
+    return bound
+
+
+def _reweighted_rows(response: RowsResponse, radius: float) -> Tensor:
+    """Bounds on the rows, (H, n), that shrink with the radius; infinite but for softmax and sigmoid scores.
+
+    Where scores move by at most eps, so do the logarithms of the gains, and the distance of old and new weights in
+    total variation is at most tanh(eps / 2). A row then moves by at most 2 tanh(eps / 2) times the largest distance of
+    a value from it, and by kappa r times the largest share of the words that move.
+    """
+    attention, words = response.attention, response.words
+    if attention.score.name not in ("softmax", "sigmoid"):
+        return torch.full_like(response.mixed[..., 0], torch.inf)
+    size = math.sqrt(response.queries.shape[-1])
+    pulled = {
+        name: torch.stack([_pulled(response, name, rows, head).norm(dim=-1) for head in range(attention.heads)])
+        for name, rows in (("key", response.queries), ("query", response.keys))
+    }  # H n, lengths of the gradients of scores
+    by_key, by_query = (pulled[name] * (radius * _SLACK / size) for name in ("key", "query"))
+    form = radius**2 * _head_norms(response, "query") * _head_norms(response, "key") / size  # H 1
+    every = list(range(response.context.shape[0]))
+    sees = _sees(response, every)
+    weights = attention.score.weights(
+        attention.scores(response.queries, response.keys), None if response.visible is None else sees
+    )  # H n n
+    moves = torch.where(_sees(response, words).any(-1), by_key, 0.0)  # H n, of the scores of rows that stay
+    own = by_query[:, None].expand(-1, len(words), -1).clone()  # H m n
+    own[..., words] += by_key[:, words, None] + form[..., None]
+    moves[:, words] = own.masked_fill(~sees[words], 0.0).amax(-1)
+    far = _distances(weights @ response.values, response.values).masked_fill(~sees, 0.0).amax(-1)
+    share = torch.sigmoid(torch.logit(weights[..., words].sum(-1).clamp_max(1.0)) + 2 * moves)
+    stretch = radius * _head_norms(response, "value")
+    return 2 * torch.tanh(moves / 2) * far + share * stretch
 
 
 def _distances(a: Tensor, b: Tensor) -> Tensor:
