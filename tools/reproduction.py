@@ -68,6 +68,15 @@ STATEMENTS = {  # by figure: what the paper, poster or slides state, and the mai
         "L(t) <= L(0) exp(-lambda t / 2)",
         "the loss is half the sum of squares; the flow of the network itself is integrated",
     ),
+    "ntk-pyramid": ("one wide layer and a pyramid are enough", "Gaussian starts, trained with Adam"),
+    "ntk-chain": (
+        "J J^T >~ J_FB J_FB^T >~ J~_FB J~_FB^T ~ I_n",
+        "means are those over the given inputs",
+    ),
+    "ntk-halves": (
+        "f_NN with two halves is close to f_NTK, more robust for even activations",
+        "not a figure of the slides; f_NN itself is trained",
+    ),
     "robust-rf": ("S = Omega(N^(1/6)) for any k, where E phi' is not 0", "gelu and relu are added"),
     "robust-ntk": (
         "S = O(sqrt(N d / p)) for even activations, up to logarithms",

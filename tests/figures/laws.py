@@ -138,6 +138,26 @@ def _loss(point: Record, seed: int) -> Record:
     return {"loss": 1e-6 if parameters > point["samples"] else 0.5, "parameters": parameters}
 
 
+def _chain(point: Record, seed: int) -> Record:
+    """A chain whose last matrix is close to a multiple of I by the square root of samples over parameters."""
+    distance = (0.9 + 0.01 * seed) * math.sqrt(point["samples"]) / point["width"]
+    least = {"kernel": 6.0, "block": 2.0, "centred": 1.5, "twice": 1.6}
+    return {"scale": 2.0, "distance": distance, **{f"smallest_{name}": value for name, value in least.items()}}
+
+
+def _halves(point: Record, seed: int) -> Record:
+    value = robust(point["activation"], point["samples"], point["width"])
+    trained = {"sensitivity": 1.01 * value, "linear_sensitivity": value, "difference": 3 / point["width"] ** 2}
+    return {**trained, "loss": 1e-16, "start": 0.0, "kernel_gap": 1e-15}
+
+
+def _pyramid(point: Record, seed: int) -> Record:
+    narrow = point["width"] < point["samples"]
+    singular = {"features_singular": narrow, "kernel_singular": False}
+    sizes = {"features": -1e-16 if narrow else 1e-3, "kernel": 1e-2, "parameters": 20 * point["width"]}
+    return {**sizes, **singular, "loss": 1e-6}
+
+
 def sweep(point: Record, law: Callable[[str, int, int], float]) -> Record:
     """Sensitivities by activation, samples and width; terms of the proof on Gaussian inputs."""
     names, samples, widths = (point[key].split() for key in ("activations", "samples", "widths"))
@@ -200,9 +220,12 @@ LAWS: dict[str, Law] = {
     "fig1": _first,
     "fig3-layers": _layers,
     "fig3-scores": _scores,
+    "ntk-chain": _chain,
     "ntk-flow": _flow,
+    "ntk-halves": _halves,
     "ntk-lambda": _eigenvalue,
     "ntk-loss": _loss,
+    "ntk-pyramid": _pyramid,
     **dict.fromkeys(("robust-rf", "robust-ntk"), lambda point, seed: sweep(point, robust)),
     "smooth-real": lambda point, seed: steepness(point, 0.25),
     "smooth-adversarial": lambda point, seed: steepness(point, 0.5),

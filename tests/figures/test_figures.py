@@ -27,7 +27,7 @@ SENSITIVITY = {"fig2-rf": "rf", "fig2-drf": "drf", "fig3-raf": "raf", "fig3-relu
 def test_figures_are_sorted_by_name() -> None:
     assert NAMES[0] == "appendix-e"
     assert [name for name in NAMES if name in SENSITIVITY] == sorted(SENSITIVITY)
-    assert len(NAMES) == 23
+    assert len(NAMES) == 26
 
 
 @pytest.fixture
@@ -524,10 +524,44 @@ def _widest(values: Record) -> Change:
         ("fig3-layers", _attracting([0.1, 0.09, 0.5, 0.9]), ["attracting attention"]),
         ("fig3-layers", _attracting([0.1, 0.3, 0.5, 0.4]), ["grows from layer to layer"]),
         ("fig3-scores", lambda point, record: {"after": [[0.3, 0.3, 0.12, 0.3]] * 4}, ["other tokens turn to 'c'"]),
+        ("ntk-chain", lambda point, record: {"smallest_block": 0.7}, ["lambda_min(J J^T) is at least"]),
+        ("ntk-chain", lambda point, record: {"smallest_centred": 0.7}, ["lambda_min(J_FB J_FB^T) is at least"]),
+        ("ntk-chain", lambda point, record: {"smallest_kernel": 1.9}, ["lambda_min(K)"]),
+        ("ntk-chain", lambda point, record: {"distance": 3 * record["distance"] ** 0.7}, ["at least like (N / p)"]),
+        ("ntk-chain", _times("distance", lambda point: 30.0), ["is below 1"]),
         ("ntk-flow", _decay("actual", 0.0), ["the loss of the network", "the loss of the slides"]),
         ("ntk-flow", _decay("actual", 2.9), ["N = 24: so is the mean"]),
         ("ntk-flow", _decay("linear", 0.0), ["the linearised network"]),
         ("ntk-flow", _decay("lambda_min", 0.3), ["lambda_min(K(t))"]),
+        *(
+            (
+                "ntk-halves",
+                lambda point, record, name=name: (
+                    {"difference": 1 / point["width"]} if point["activation"] == name else {}
+                ),
+                [f"{name}: the trained network comes closer"],
+            )
+            for name in ("square", "tanh")
+        ),
+        ("ntk-halves", _times("sensitivity", lambda point: 1.05), ["within 5%"]),
+        (
+            "ntk-halves",
+            lambda point, record: {"sensitivity": 4.0, "linear_sensitivity": 4.0},
+            ["below that of odd ones"],
+        ),
+        ("ntk-halves", lambda point, record: {"start": 1e-3}, ["it starts at 0"]),
+        ("ntk-halves", lambda point, record: {"kernel_gap": 1e-3}, ["it starts at 0"]),
+        *(
+            (
+                "ntk-pyramid",
+                lambda point, record, tail=tail: {"loss": 0.5} if point["tail"] == tail else {},
+                [f"then {', '.join(tail.split())}: every sample"],
+            )
+            for tail in ("8 4", "8 6 4 2")
+        ),
+        ("ntk-pyramid", lambda point, record: {"features_singular": True}, ["of the wide layer is regular"]),
+        ("ntk-pyramid", lambda point, record: {"features_singular": False}, ["F_1 F_1^T is singular"]),
+        ("ntk-pyramid", lambda point, record: {"kernel_singular": True}, ["fewer neurons than samples too"]),
         ("ntk-lambda", lambda point, record: {"status": "regular"}, ["fewer parameters"]),
         ("ntk-lambda", lambda point, record: {"status": "singular"}, ["it is not"]),
         ("ntk-lambda", lambda point, record: {"smallest_eigenvalue": 0.5}, ["comes closer"]),
@@ -747,6 +781,23 @@ def test_the_bound_of_the_flow_is_weaker_than_written_where_only_the_loss_over_t
         assert {one.word for one in verdicts if not one.check} == words
 
 
+def test_a_pyramid_that_is_fitted_from_most_starts_is_weaker_than_the_source() -> None:
+    for bad, words in ((1, ["weaker than the source", "holds"]), (2, ["does not hold", "holds"])):
+        starts = iter(range(10**6))
+
+        def change(point: Record, record: Record, bad: int = bad, starts: Iterator[int] = starts) -> Record:
+            wide = point["tail"] == "8 4" and point["width"] >= point["samples"]
+            return {"loss": 0.5} if wide and next(starts) < bad else {}
+
+        rows = table("ntk-pyramid", change, RunConfig(trials=3))
+        assert [one.word for one in figure("ntk-pyramid").claims(rows)[:2]] == words
+
+
+def test_trained_networks_that_miss_labels_are_not_compared() -> None:
+    verdicts = figure("ntk-halves").claims(table("ntk-halves", lambda point, record: {"loss": 1e-3}))
+    assert [one.claim[:27] for one in verdicts if one.holds is None] == ["S of trained networks of ev"]
+
+
 def test_theorems_are_checks_of_the_code() -> None:
     checks = {name: [one.check for one in figure(name).claims(table(name))] for name in NAMES}
     assert all(checks["smooth-bounds"])
@@ -755,8 +806,11 @@ def test_theorems_are_checks_of_the_code() -> None:
         "fig5": 8,
         "fig6": 8,
         "meanfield": 4,
+        "ntk-chain": 1,
         "ntk-flow": 2,
+        "ntk-halves": 1,
         "ntk-lambda": 1,
+        "ntk-pyramid": 1,
         "robust-rf": 4,
         "smooth-adversarial": 2,
         "smooth-real": 1,

@@ -96,6 +96,23 @@ def _proved(record: Record) -> bool:
         ("fig1", {"part": "prompts", **ENCODER}, lambda record: record == {"prompts": None}),  # it generates no text
         ("ntk-lambda", {"data": "gaussian", "samples": 30, "width": 5}, lambda record: record["status"] == "singular"),
         ("ntk-lambda", {"data": "mnist", "samples": 30, "width": 30}, lambda record: record["status"] == "regular"),
+        (
+            "ntk-chain",
+            {"samples": 20, "width": 30},
+            lambda record: record["smallest_kernel"] > record["smallest_block"] > 0 and record["scale"] > 0,
+        ),
+        (
+            "ntk-pyramid",
+            {"samples": 20, "tail": "6 3", "width": 24},
+            lambda record: (
+                record["loss"] < 1e-4 and not record["features_singular"] and record["parameters"] == 24 * 16 + 21
+            ),
+        ),
+        (
+            "ntk-pyramid",
+            {"samples": 20, "tail": "6 3", "width": 12},
+            lambda record: record["features_singular"] and not record["kernel_singular"],
+        ),
         ("ntk-loss", {"samples": 10, "width": 6, "steps": 1500}, lambda record: record["loss"] < ntk_loss._FITTED),
         ("ntk-loss", {"samples": 40, "width": 2, "steps": 200}, lambda record: record["loss"] > 0.1),
         ("smooth-adversarial", {**ADVERSARIAL, "n": 16}, lambda record: record["lipschitz"] < record["upper"]),
@@ -168,6 +185,19 @@ def test_a_sweep_is_what_single_measurements_return() -> None:
     X, y = image_samples("mnist", 10, 1, published=True)
     alone = feature_robustness("ntk", X[:9], y[:9], X[9], 5, "tanh", seed=1)
     assert found["sensitivity"] == pytest.approx(alone.value, rel=1e-8)
+
+
+def test_a_trained_network_of_two_halves_is_compared_with_its_features() -> None:
+    point = {"activation": "cos", "d": 12, "samples": 5, "width": 9}
+    record = record_of(figure("ntk-halves"), point, 2)
+    inputs, y = gaussian_context(25, 12, 2), normal(generator(2, "labels"), 5)
+    alone = [feature_robustness("ntk", inputs[:5], y, x, 9, "cos", seed=2).value for x in inputs[5:]]
+    assert record["linear_sensitivity"] == pytest.approx(sum(alone) / 20)
+    assert record["sensitivity"] == pytest.approx(record["linear_sensitivity"], rel=0.05)
+    assert max(record["loss"], record["start"], record["kernel_gap"]) < 1e-12
+    assert 0 < record["difference"] < 0.05
+    wider = record_of(figure("ntk-halves"), {**point, "width": 36}, 2)
+    assert wider["difference"] < record["difference"] / 4
 
 
 def test_a_flow_stays_below_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,8 @@ from wordsway.kernels import (
     ntk_chain,
     robustness_sweep,
     smallest_eigenvalue,
+    train_first_weight,
+    two_halves,
 )
 
 X, Y, POINT = gaussian_context(4, 3), torch.tensor([1.0, -1.0, 2.0, 0.5]), torch.ones(3)
@@ -31,6 +33,8 @@ GIVEN: dict[Callable[..., Any], dict[str, Any]] = {
     ntk_chain: {"network": Network.drawn([3, 4, 4]), "X": X},
     gradient_flow: {"network": NETWORK, "X": X, "y": Y, "times": [0.0, 1.0]},
     descend: {"network": NETWORK, "X": X, "y": Y, "steps": 2},
+    train_first_weight: {"network": NETWORK, "X": X, "y": Y, "steps": 2},
+    two_halves: {"d": 3, "k": 4},
     feature_robustness: {**REGRESSION, "k": 30},
     robustness_sweep: {**REGRESSION, "widths": [20], "samples": [4], "activations": ["tanh"]},
     smallest_eigenvalue: {},
@@ -63,7 +67,7 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (smallest_eigenvalue, {"K": torch.tensor([[1.0, 2.0], [0.0, 1.0]])}, "a kernel must be symmetric"),
     *(
         (call, changes, message)
-        for call in (gradient_flow, descend)
+        for call in (gradient_flow, descend, train_first_weight)
         for changes, message in (
             ({"X": torch.ones(4, 2)}, "inputs must have the shape (N, 3)"),
             ({"network": nn.Linear(3, 1)}, "network must be a Network, got Linear"),
@@ -71,6 +75,10 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
             ({"y": torch.full((4,), math.inf)}, "y must be finite"),
         )
     ),
+    (two_halves, {"d": 0}, "d must be an integer >= 1, got 0"),
+    (two_halves, {"k": 0}, "k must be an integer >= 1, got 0"),
+    (two_halves, {"seed": -1}, "seed must be an integer"),
+    (train_first_weight, {"steps": 0}, "steps must be an integer >= 1, got 0"),
     (descend, {"steps": 0}, "steps must be an integer >= 1, got 0"),
     (gradient_flow, {"times": []}, "times must have the shape (T,), got (0,)"),
     (gradient_flow, {"times": [0.0, 0.0]}, "times must be numbers >= 0 that increase"),

@@ -44,7 +44,10 @@ SOURCES = (
     Source(
         "The slides on optimization and robustness",
         "M. Mondelli, Optimization, Robustness and Attention in Deep Learning, 2024",
-        ("ntk-lambda", "ntk-loss", "ntk-flow", "robust-rf", "robust-ntk"),
+        (
+            *("ntk-pyramid", "ntk-lambda", "ntk-loss", "ntk-flow", "ntk-chain"),
+            *("ntk-halves", "robust-rf", "robust-ntk"),
+        ),
     ),
 )
 

@@ -2,6 +2,7 @@
 
 from wordsway.kernels.eigenvalues import SmallestEigenvalue, smallest_eigenvalue
 from wordsway.kernels.flow import Descent, Flow, descend, gradient_flow
+from wordsway.kernels.halves import train_first_weight, two_halves
 from wordsway.kernels.network import Network
 from wordsway.kernels.robustness import FeatureModel, Robustness, Terms, feature_robustness
 from wordsway.kernels.sweep import Point, RobustnessSweep, robustness_sweep
@@ -25,4 +26,6 @@ __all__ = [
     "ntk_chain",
     "robustness_sweep",
     "smallest_eigenvalue",
+    "train_first_weight",
+    "two_halves",
 ]

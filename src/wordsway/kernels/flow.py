@@ -112,7 +112,7 @@ def gradient_flow(network: Network, X: Any, y: Any, times: Sequence[float], tole
     Cost: an eigendecomposition of K for each time, O(N^3), and a forward and backward pass for each stage of a step; a
     stiff flow takes about lambda_max t of them.
     """
-    inputs, labels = _check_samples(network, X, y)
+    inputs, labels = check_samples(network, X, y)
     when = as_array(times, "times", ("T",)).double()
     if float(when[0]) < 0 or not bool((when.diff() > 0).all()):
         raise InputError("times must be numbers >= 0 that increase, got others")
@@ -133,7 +133,7 @@ def descend(network: Network, X: Any, y: Any, steps: int, rate: float = 1e-2, en
     The loss is compared with `enough` every 50 steps only. The rate falls to 0 along a cosine, so that the end is
     not noise. Cost: O(N parameters) per step.
     """
-    inputs, labels = _check_samples(network, X, y)
+    inputs, labels = check_samples(network, X, y)
     moving, count = _Moving(network), check_size(steps, "steps")
     optimizer = torch.optim.Adam([moving.theta], lr=rate, fused=True)
     losses = []
@@ -150,7 +150,7 @@ def descend(network: Network, X: Any, y: Any, steps: int, rate: float = 1e-2, en
     return Descent(moving.network, loss, torch.tensor(losses, dtype=torch.float64), loss <= enough)
 
 
-def _check_samples(network: Network, X: Any, y: Any) -> tuple[Tensor, Tensor]:
+def check_samples(network: Network, X: Any, y: Any) -> tuple[Tensor, Tensor]:
     """Return inputs and labels that fit a network and each other."""
     check_network(network)
     inputs = as_array(X, "inputs", ("N", "d")).double()
