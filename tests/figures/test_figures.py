@@ -189,6 +189,11 @@ ASSUMED: dict[
         ("slides, minimum over-parameterization", "width = Omega~(sqrt(N))"): False,
         ("slides, minimum over-parameterization", "concentrated i.i.d. inputs"): True,
     },
+    "ntk-chain": {("slides, minimum over-parameterization", "width = Omega~(sqrt(N))"): True},
+    "ntk-pyramid": {
+        ("slides, one wide layer", "width = Omega(N)"): False,
+        ("slides, one wide layer", "pyramidal topology"): True,
+    },
     "ntk-flow": {
         ("slides, gradient flow", "p >> N"): True,
         ("slides, gradient flow", "K is positive definite"): True,

@@ -15,13 +15,14 @@ from wordsway.experiments import TrialResult
 from wordsway.sensitivity import Assumption, Assumptions
 
 _WIDE = "slides, minimum over-parameterization"
+_ONE_WIDE = "slides, one wide layer"
 _FLOW = "slides, gradient flow"
 _WORST = "poster, contribution 1"
 _MEAN_FIELD = "poster, contribution 3"
 
 
 def wide_enough(results: Sequence[TrialResult]) -> Iterator[Assumptions]:
-    """Yield those of ntk-lambda and ntk-loss: networks of equal widths with the activation tanh.
+    """Yield those of ntk-lambda, ntk-loss and ntk-chain: networks of equal widths with the activation tanh.
 
     Omega~(sqrt(N)) neurons per layer are compared with the constant 1 and without logarithms.
     """
@@ -35,6 +36,19 @@ def wide_enough(results: Sequence[TrialResult]) -> Iterator[Assumptions]:
             Assumption(_WIDE, "concentrated i.i.d. inputs", law, certain=True if data == "gaussian" else None),
         )
         yield Assumptions("ntk", None, width, checks)
+
+
+def one_wide_layer(results: Sequence[TrialResult]) -> Iterator[Assumptions]:
+    """Yield those of ntk-pyramid: a wide layer and a `tail` of narrower ones, with the activation tanh."""
+    for samples, width, tail in {(one["samples"], one["width"], one["tail"]): None for one in results}:
+        widths = [width, *map(int, tail.split())]
+        narrows = widths == sorted(widths, reverse=True)
+        checks = (
+            Assumption(_ONE_WIDE, "width = Omega(N)", "N", "width", float(samples), float(width)),
+            Assumption(_ONE_WIDE, "pyramidal topology", f"tail {tail}", certain=narrows),
+            Assumption(_ONE_WIDE, "phi is smooth", "tanh", certain=True),
+        )
+        yield Assumptions("ntk", None, None, checks)
 
 
 def along_flow(results: Sequence[TrialResult], d: int) -> Iterator[Assumptions]:

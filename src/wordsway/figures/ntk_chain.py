@@ -10,6 +10,7 @@ from statistics import fmean
 from wordsway.contexts import gaussian_context
 from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
 from wordsway.experiments.claims import at_least_one, check, curves, exponent, judge, points, statistics
+from wordsway.figures import _assumed
 from wordsway.figures import _style as style
 from wordsway.kernels import Network, ntk_chain
 
@@ -149,4 +150,5 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=estimate,
+    assumptions=_assumed.wide_enough,
 )

@@ -9,6 +9,7 @@ from statistics import fmean
 from wordsway.contexts import gaussian_context
 from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
 from wordsway.experiments.claims import check, count_of, curves, each, points, statistics
+from wordsway.figures import _assumed
 from wordsway.figures import _style as style
 from wordsway.kernels import Network, descend, ntk, smallest_eigenvalue
 from wordsway.seeds import generator, signs
@@ -134,4 +135,5 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=estimate,
+    assumptions=_assumed.one_wide_layer,
 )
