@@ -175,6 +175,12 @@ CASES: dict[str, Case] = {
         {"lengths": (100, 240), "inputs": 10, "runs": 3, "steps": 5000},
         {"lengths": (4,), "inputs": 2, "runs": 1, "steps": 5},
     ),
+    "lipschitz-short": Case(
+        "the same at n=100, against SciPy's svds and a power iteration that stops in time",
+        smoothness.short,
+        {"n": 100, "inputs": 10, "runs": 1, "methods": {"svds": 6, "power iteration": 9}},
+        {"n": 12, "inputs": 2, "runs": 1, "methods": {"svds": 6, "power iteration": 9}},
+    ),
     "lipschitz-4096": Case(
         "layer 3 of the encoder at 4,096 words",
         smoothness.long,

@@ -20,7 +20,7 @@ PACKAGES = (
     *("contexts", "activations", "gaussian", "maps", "sensitivity", "generalization", "smoothness", "kernels"),
     *("data", "models", "experiments", "figures", "report", "serve", "cli"),
 )
-BASE = ("errors", "checks", "seeds", "memory", "threads", "records", "workers")  # any package may use these
+BASE = ("errors", "checks", "seeds", "memory", "threads", "records", "workers", "packing")  # any package may use these
 FRONT = ("__init__", "__main__")  # the public list and `python -m wordsway`
 SUITES = "testing"  # the shipped conformance suites: for users' tests, so no package may import them
 

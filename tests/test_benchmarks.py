@@ -281,6 +281,7 @@ def test_an_unknown_case_is_refused_in_one_line(capsys: pytest.CaptureFixture[st
         ("accuracy", "raf, n=6"),
         ("generalization", "raf, n=4"),
         ("lipschitz", "minilm, layer 3, n=4"),
+        ("lipschitz-short", "minilm, layer 3, n=12"),
         ("lipschitz-16384", "one random head of 4"),
         ("ntk", "N=25"),
         ("ntk-short", "tangent kernel, N=25"),
@@ -418,7 +419,7 @@ def _numbers(job: str, **changes: Any) -> dict[str, Any]:
     others |= {"tokens": 512, "checked": 8, "word": "w", "best": "b", "short": [0.0, 0.002], "apart": 1e-7}
     efforts = {name: {"ratios": [1.1, 1.2], "seconds": 1.0} for name in ("simple", "quick", "tight")}
     numbers: dict[str, Any] = {**costs, **checks, **values, **others, "efforts": efforts}
-    if job.endswith(("published", "loop")):
+    if job.endswith(("published", "loop", "lipschitz_short")):
         numbers |= {"seconds": 50.0, "rise": 10**9}
     return {**numbers, **changes}
 
@@ -449,6 +450,8 @@ def _numbers(job: str, **changes: Any) -> dict[str, Any]:
         ("generalization-rf", "generalization_ours", {"interpolates": False}, "every training label is fitted"),
         ("lipschitz", "lipschitz_published", {"seconds": 1.4}, "at least 15 times faster"),
         ("lipschitz", "lipschitz_ours", {"values": [1.0, 1.1002, 0.9]}, "the same values, to 1e-4"),
+        ("lipschitz-short", "lipschitz_short", {"seconds": 0.5}, "times faster"),
+        ("lipschitz-short", "lipschitz_short", {"values": [1.0, 1.1002, 0.9]}, "the same values, to 1e-4"),
         ("lipschitz-4096", "lipschitz_long", {"seconds": 121.0}, "within 120 s"),
         ("lipschitz-4096", "lipschitz_long", {"peak": 3 * 10**9}, "under 3.0 GB"),
         ("lipschitz-16384", "lipschitz_long", {"share": 2e-4}, "converges to 1e-4"),

@@ -13,6 +13,7 @@ from wordsway.models import packed
 from wordsway.models.outputs import output_named
 from wordsway.models.packed import PackedLayers
 from wordsway.models.rewrites import Rewrite, Rewriter
+from wordsway.packing import linear
 
 
 def _network() -> nn.Sequential:
@@ -34,13 +35,12 @@ def _value_and_gradient(network: nn.Module, inputs: Tensor, layers: PackedLayers
 def products(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """One entry for each product on a copy."""
     made: list[int] = []
-    product = packed._product
 
     def counted(*arguments: Any) -> Tensor:
         made.append(1)
-        return product(*arguments)
+        return linear(*arguments)
 
-    monkeypatch.setattr(packed, "_product", counted)
+    monkeypatch.setattr(packed, "linear", counted)
     return made
 
 

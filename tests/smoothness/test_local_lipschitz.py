@@ -79,16 +79,18 @@ def test_restarts_reach_the_same_value() -> None:
     assert float(found.right.abs().argmax()) == 0
 
 
-def test_each_of_a_batch_is_what_it_is_alone() -> None:
+@pytest.mark.parametrize(("tolerance", "apart", "vectors"), [(1e-8, 1e-12, 1e-6), (1e-4, 1e-10, 1e-4)])
+def test_each_of_a_batch_is_what_it_is_alone(tolerance: float, apart: float, vectors: float) -> None:
+    """Up to rounding errors: of searches in float64, and those of float32, which values have squared."""
     layer = Variant(output=True).layer()
     contexts = normal(5)(4, 25, D) * torch.tensor([0.1, 1.0, 2.0, 4.0], dtype=torch.float64)[:, None, None]
-    batch = local_lipschitz_many(layer, contexts)
-    alone = [local_lipschitz(layer, X) for X in contexts]
+    batch = local_lipschitz_many(layer, contexts, tolerance)
+    alone = [local_lipschitz(layer, X, tolerance) for X in contexts]
     assert len({one.products for one in alone}) > 1  # some stop before others
     for one, other in zip(batch, alone, strict=True):
         assert (one.products, one.status) == (other.products, other.status)
-        assert one.value == pytest.approx(other.value, rel=1e-12)
-        torch.testing.assert_close(one.right, other.right, atol=1e-6, rtol=1e-6)
+        assert one.value == pytest.approx(other.value, rel=apart)
+        torch.testing.assert_close(one.right, other.right, atol=vectors, rtol=vectors)
 
 
 def test_too_few_products_are_reported() -> None:

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from wordsway.packing import available, linear, pack
+
 _MOST = 2**29  # bytes that the copies of weights may take, together, for one network
-_ROWS = 512  # of a batch, for which the layout is made; it serves any number of them
 _KEPT: weakref.WeakKeyDictionary[nn.Linear, dict[bool, tuple[Any, Tensor]]] = weakref.WeakKeyDictionary()
 
 
@@ -27,7 +28,7 @@ class PackedLayers:
     def __init__(self, network: nn.Module) -> None:
         layers = [one for one in network.modules() if type(one) is nn.Linear and _fits(one)]
         self._size = sum(one.weight.nbytes for one in layers)
-        if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        if not available():
             layers = []
         self._states = {
             one: (one.weight.data_ptr(), one.weight._version, float(one.weight.detach().sum())) for one in layers
@@ -64,7 +65,7 @@ def _forward(layer: nn.Linear, state: Any, gradients: bool) -> Callable[[Tensor]
         if threading.get_ident() != owner:
             return nn.functional.linear(inputs, layer.weight, layer.bias)
         if transposed is None:
-            return _product(inputs, weight, layer.bias)
+            return linear(inputs, weight, layer.bias)
         product: Tensor = _Linear.apply(inputs, weight, transposed, layer.bias)  # type: ignore[no-untyped-call]
         return product
 
@@ -76,14 +77,9 @@ def _packed(layer: nn.Linear, state: Any, transposed: bool) -> Tensor:
     kept = _KEPT.setdefault(layer, {}).get(transposed)
     if kept is None or kept[0] != state:
         weight = layer.weight.detach()
-        plain = weight.T.contiguous() if transposed else weight
-        kept = _KEPT[layer][transposed] = (state, torch.ops.mkldnn._reorder_linear_weight(plain, _ROWS))
+        plain = weight.T if transposed else weight
+        kept = _KEPT[layer][transposed] = (state, pack(plain))
     return kept[1]
-
-
-def _product(inputs: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, packed, bias, "none", [], "")
-    return product
 
 
 class _Linear(torch.autograd.Function):
@@ -92,9 +88,9 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, transposed: Tensor, bias: Tensor | None) -> Tensor:
         ctx.transposed = transposed
-        return _product(inputs, weight, bias)
+        return linear(inputs, weight, bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        return _product(gradient.contiguous(), ctx.transposed, None), None, None, None
+        return linear(gradient.contiguous(), ctx.transposed, None), None, None, None

@@ -26,11 +26,13 @@ from torch import Tensor
 from wordsway import memory
 from wordsway.errors import InputError
 from wordsway.maps.attention import NAMES, Attention
+from wordsway.packing import FixedMatrix
 from wordsway.smoothness.heads import plain_attention
 
 _STORED = 12 * 10**8  # bytes of weights that are kept rather than computed again for each product
 _TILE = 8 * 2**20  # bytes of a tile of an n x n matrix: it should stay in the processor's cache
 _SHORT, _SHORT_TILE = 256, 2**20  # contexts of up to so many words have smaller tiles
+_PARTS = ("_queries", "_keys", "_values", "_values_one", "_mixed")  # of all heads, one after another
 
 
 class Jacobian(Protocol):
@@ -63,7 +65,8 @@ class AttentionJacobian:
     X : Tensor (B, n, d)
     store : bool or None
         Whether the n x n weights are kept, or computed again in tiles for every product, so that memory stays O(n d).
-        None keeps those of as many heads as fit into 1.2 GB and half of the free memory.
+        None keeps those of as many heads as fit into 1.2 GB and half of the free memory, in float64 with their copies
+        of `single`.
 
     Notes
     -----
@@ -86,13 +89,17 @@ class AttentionJacobian:
         self._queries = self._scale * queries
         self._budget = max(1, (_TILE if self._n > _SHORT else _SHORT_TILE) // X.element_size())
         most = min(_STORED, memory.available() // 2) if store is None else math.inf if store else 0
-        self._kept = int(min(len(queries), most // (self._n**2 * X.element_size())))  # heads, of all contexts
+        bytes_of_one = X.element_size() + (4 if X.dtype == torch.float64 else 0)
+        self._kept = int(min(len(queries), most // (self._n**2 * bytes_of_one)))  # heads, of all contexts
         self._weights = queries.new_zeros(self._kept, self._n, self._n)
         self._mixed = self._mix()
         self._values_one = torch.cat([self._values, torch.ones_like(self._values[..., :1])], dim=-1)
+        self._heads_only = copy.copy(layer)
+        self._heads_only.output = None
         self._stack = _Stack.of(layer, X)
+        self._output = None if layer.output is None else FixedMatrix(layer.output.to(X))
         self.inputs = tuple(X.shape)
-        self.outputs = tuple(layer.join(self._by_batch(self._mixed)).shape)
+        self.outputs = tuple(self._join(self._mixed).shape)
 
     def product(self, change: Tensor) -> Tensor:
         """(B, n, d) -> (B, n, p)."""
@@ -106,11 +113,12 @@ class AttentionJacobian:
             mixed = _thin(shifts, self._values_one[heads, seen])
             mean = mixed[..., -1:] * self._mixed[heads, rows]
             moved[heads, rows] = mixed[..., :-1] - mean + _thin(weights, values[heads, seen])
-        return self.layer.join(self._by_batch(moved))
+        return self._join(moved)
 
     def adjoint(self, change: Tensor) -> Tensor:
         """(B, n, p) -> (B, n, d)."""
-        pulled = self._flat(self.layer.split(change))
+        joined = change if self._output is None else self._output.adjoint(change)
+        pulled = self._flat(self._heads_only.split(joined))
         left = torch.cat([pulled, -(pulled * self._mixed).sum(-1, keepdim=True)], dim=-1)
         queries = torch.empty_like(self._queries)
         keys, values = torch.zeros_like(self._keys), torch.zeros_like(self._values)
@@ -129,9 +137,17 @@ class AttentionJacobian:
         part.inputs, part.outputs = ((len(places), *shape[1:]) for shape in (self.inputs, self.outputs))
         kept = self._kept == len(self._queries)  # all of them, or none is taken along
         part._kept = len(places) * self.layer.heads if kept else 0
-        names = ("_queries", "_keys", "_values", "_values_one", "_mixed", *(("_weights",) if kept else ()))
-        for name in names:
+        for name in (*_PARTS, *(("_weights",) if kept else ())):
             setattr(part, name, self._by_batch(getattr(self, name))[places].flatten(0, 1))
+        return part
+
+    def single(self) -> AttentionJacobian:
+        """Return the same in float32; weights that are kept are rounded, not computed again from rounded scores."""
+        part = copy.copy(self)
+        for name in ("like", *_PARTS, "_weights"):
+            setattr(part, name, getattr(self, name).float())
+        part._stack = _Stack.of(self.layer, part.like)
+        part._output = None if self._output is None else FixedMatrix(self._output.weight.float())
         return part
 
     def _mix(self) -> Tensor:
@@ -183,6 +199,11 @@ class AttentionJacobian:
             return pulled[0] + pulled[1] + pulled[2]
         return self._stack.join([self.layer.from_heads(name, part) for name, part in zip(NAMES, parts, strict=True)])
 
+    def _join(self, parts: Tensor) -> Tensor:
+        """(B H, n, v) -> (B, n, p)."""
+        joined = self._heads_only.join(self._by_batch(parts))
+        return joined if self._output is None else self._output.product(joined)
+
     @staticmethod
     def _flat(parts: Tensor) -> Tensor:
         """(B, H, n, s) -> (B H, n, s)."""
@@ -201,20 +222,22 @@ def _thin(wide: Tensor, thin: Tensor) -> Tensor:
 class _Stack:
     """All three projections as one matrix, so that each product with them is one."""
 
-    weight: Tensor
+    matrix: FixedMatrix
     sizes: list[int]
 
     @classmethod
     def of(cls, layer: Attention, like: Tensor) -> _Stack | None:
         """Return the stack of a layer's weights; None where one of them is the identity."""
         given = [weight.to(like) for name in NAMES if (weight := layer.weight(name)) is not None]
-        return cls(torch.cat(given), [len(part) for part in given]) if len(given) == len(NAMES) else None
+        if len(given) < len(NAMES):
+            return None
+        return cls(FixedMatrix(torch.cat(given)), [len(part) for part in given])
 
     def split(self, rows: Tensor) -> Iterator[tuple[str, Tensor]]:
-        return zip(NAMES, torch.split(rows @ self.weight.mT, self.sizes, dim=-1), strict=True)
+        return zip(NAMES, torch.split(self.matrix.product(rows), self.sizes, dim=-1), strict=True)
 
     def join(self, parts: list[Tensor]) -> Tensor:
-        return torch.cat(parts, dim=-1) @ self.weight
+        return self.matrix.adjoint(torch.cat(parts, dim=-1))
 
 
 class AutogradJacobian:

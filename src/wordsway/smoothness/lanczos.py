@@ -17,7 +17,7 @@ from wordsway.seeds import generator, normal
 from wordsway.smoothness.jacobian import Jacobian
 
 FAILURE = 1e-6  # probability, over the start, that the largest singular value is above its ceiling
-_DENSE = 128  # inputs up to which the whole matrix is computed
+DENSE = 128  # inputs up to which the whole matrix is computed
 _BASIS = 24  # vectors kept on each side before a restart
 _KEPT = 6  # of them after it
 _EARLY = 16  # products after which a small residual is enough: 2% of layers of near-identity spectra fail with 8
@@ -57,7 +57,7 @@ class Triplets:
     converged: Tensor
 
 
-def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int = 0) -> Triplets:
+def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int = 0, error: float = 0.0) -> Triplets:
     """Return the largest singular value of each operator of a batch, with its vectors.
 
     Golub-Kahan-Lanczos bidiagonalisation from a random vector, the same for all, with full reorthogonalisation on both
@@ -73,6 +73,9 @@ def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int 
     tolerance : float
     products : int
         At most so many products and adjoints together, at least 2.
+    error : float
+        Bound on the error of the products, relative to the largest singular value and below the tolerance: ceilings
+        and doubts are those of all operators that are so near.
 
     Notes
     -----
@@ -86,7 +89,7 @@ def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int 
     component no larger than that one, which is uniform: doubts are p-values.
     """
     size = math.prod(operator.inputs[1:])
-    if size <= min(_DENSE, products):
+    if size <= min(DENSE, products):
         return _decompose(operator, size)
     basis = _Basis(operator, seed)
     batch, like = operator.inputs[0], operator.like
@@ -95,7 +98,8 @@ def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int 
     left, right = like.new_zeros(operator.outputs), like.new_zeros(operator.inputs)
     counts = torch.zeros(batch, dtype=torch.int64)
     converged = torch.zeros(batch, dtype=torch.bool)
-    early = min(tolerance, max(1e-6 * tolerance, 100 * torch.finfo(like.dtype).eps))
+    least = max(1e-6 * tolerance, 100 * torch.finfo(like.dtype).eps)
+    early = 0.0 if error else min(tolerance, least)  # so small a residual may be the error
     component = math.sqrt(special.betaincinv(0.5, (size - 1) / 2, FAILURE))  # s
     running = torch.arange(batch)  # the operator of each row of the basis
     first: dict[int, _First] = {}
@@ -124,8 +128,8 @@ def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int 
             basis.take(going.nonzero().flatten())
             running = running[going]
     for number, krylov in first.items():
-        ceilings[number] = krylov.ceiling(component)
-        reached = krylov.component(float(values[number]) ** 2 * (1 + tolerance) ** 2)
+        ceilings[number] = krylov.ceiling(component) * (1 + error)
+        reached = krylov.component((float(values[number]) * (1 + tolerance) / (1 + error)) ** 2)
         doubts[number] = special.betainc(0.5, (size - 1) / 2, reached**2)
     return Triplets(values, residuals, ceilings.maximum(values), FAILURE, doubts, left, right, counts, converged)
 
@@ -195,8 +199,8 @@ class _Basis:
         self.operator, self.count = operator, 0
         batch, like = operator.inputs[0], operator.like
         draw = normal(generator(seed, "lanczos"), math.prod(operator.inputs[1:]))
-        self.right = like.new_zeros(batch, _BASIS + 1, draw.numel())
-        self.left = like.new_zeros(batch, _BASIS, math.prod(operator.outputs[1:]))
+        self.right = like.new_empty(batch, _BASIS + 1, draw.numel())
+        self.left = like.new_empty(batch, _BASIS, math.prod(operator.outputs[1:]))
         self.small = like.new_zeros(batch, _BASIS, _BASIS)  # M
         self.rounding = like.new_zeros(batch)  # largest |u . (J v) - (J^T u) . v| so far: 0 without rounding errors
         self.logs = torch.zeros(batch, dtype=torch.float64)  # of the product of all alpha and beta before a restart
@@ -207,12 +211,12 @@ class _Basis:
         k, batch = self.count, len(self.right)
         moved = self.operator.product(self.right[:, k].reshape(self.operator.inputs)).reshape(batch, -1)
         moved, self.small[:, :k, k] = _orthogonal(moved, self.left[:, :k])
-        self.left[:, k], self.small[:, k, k] = _unit(moved)
+        self.left[:, k], self.small[:, k, k] = unit(moved)
         back = self.operator.adjoint(self.left[:, k].reshape(self.operator.outputs)).reshape(batch, -1)
         error = self.small[:, k, k] - (back * self.right[:, k]).sum(-1)
         self.rounding = self.rounding.maximum(error.abs())
         back, _ = _orthogonal(back, self.right[:, : k + 1])
-        self.right[:, k + 1], beta = _unit(back)
+        self.right[:, k + 1], beta = unit(back)
         alpha = self.small[:, k, k]
         least = 10 * torch.finfo(beta.dtype).eps * alpha  # a smaller beta may be rounding
         self.logs += (alpha * beta.maximum(least)).double().log().cpu()
@@ -253,19 +257,21 @@ class _Basis:
 def _orthogonal(vectors: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
     """Return vectors (B, size) without their part in a basis (B, k, size), and its coefficients (B, k).
 
-    Where little is left, that part is subtracted again, since the rounding errors of the first time are in it.
+    Where little is left, that part is subtracted again, since the rounding errors of the first time are in it. One
+    operator follows another, so that its basis is still in the processor's cache when it is read for the second time.
     """
-    before = torch.linalg.vector_norm(vectors, dim=-1)
-    parts = torch.bmm(basis, vectors[..., None])  # B k 1
-    vectors = torch.baddbmm(vectors[..., None], basis.mT, parts, alpha=-1)[..., 0]
-    if bool((torch.linalg.vector_norm(vectors, dim=-1) < _LITTLE * before).any()):
-        again = torch.bmm(basis, vectors[..., None])
-        vectors = torch.baddbmm(vectors[..., None], basis.mT, again, alpha=-1)[..., 0]
-        parts = parts + again
-    return vectors, parts[..., 0]
+    rest, parts = torch.empty_like(vectors), vectors.new_empty(basis.shape[:2])
+    for vector, rows, left, part in zip(vectors, basis, rest, parts, strict=True):
+        torch.mv(rows, vector, out=part)
+        torch.addmv(vector, rows.mT, part, alpha=-1, out=left)
+        if bool(torch.linalg.vector_norm(left) < _LITTLE * torch.linalg.vector_norm(vector)):
+            again = torch.mv(rows, left)
+            left.addmv_(rows.mT, again, alpha=-1)
+            part += again
+    return rest, parts
 
 
-def _unit(vectors: Tensor) -> tuple[Tensor, Tensor]:
+def unit(vectors: Tensor) -> tuple[Tensor, Tensor]:
     """Return vectors of length 1 and the original lengths; where the length is 0 so is the vector."""
     lengths = torch.linalg.vector_norm(vectors, dim=-1)
     return vectors / lengths.clamp_min(torch.finfo(lengths.dtype).tiny)[:, None], lengths

@@ -16,8 +16,9 @@ from wordsway.maps import Attention
 from wordsway.memory import ResourceUsage
 from wordsway.records import Record
 from wordsway.smoothness.heads import plain_attention
-from wordsway.smoothness.jacobian import Jacobian, jacobian_of
+from wordsway.smoothness.jacobian import AttentionJacobian, Jacobian, jacobian_of
 from wordsway.smoothness.lanczos import Triplets, top_triplets
+from wordsway.smoothness.refined import refined_triplets
 from wordsway.threads import suited
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class LocalLipschitz(Record):
     value : float
         The largest singular value of the Jacobian that was found: above the true one by rounding errors at most,
         which are of the order of eps times the largest score, relative (1e-4 in single precision at scores of 1000).
-        The ceiling is without them.
+        The ceiling is without them, but for a search in float32 at a context in float64, where it is 1e-5 higher.
     residual : float
         |J^T left - value right|: a singular value, usually but not always the largest, lies within it of `value`.
     ceiling : float
@@ -118,7 +119,9 @@ def local_lipschitz(
     bounds the distance to a singular value. Where many singular values are nearly the same, the largest one can be
     farther away; `ceiling` bounds it and `doubt` the probability of that, see
     `wordsway.smoothness.lanczos.top_triplets`. Values are exact up to rounding errors: a Jacobian that is 0 has a value
-    of the size of the rounding errors of its products.
+    of the size of the rounding errors of its products. For attention at a context in float64 the search runs in
+    float32; value, residual and witness are those of a last pair of products in float64, see
+    `wordsway.smoothness.refined`.
     """
     return local_lipschitz_many(layer, as_context(X)[None], tolerance, products, store, seed)[0]
 
@@ -144,7 +147,10 @@ def local_lipschitz_many(
         # Nothing is known about the cost of other layers, so they keep the threads they have.
         with suited(attention.operations(contexts) if isinstance(attention, Attention) else None):
             operator = jacobian_of(layer, contexts, store)
-            triplets = top_triplets(operator, tolerance, products, seed)
+            if isinstance(operator, AttentionJacobian):
+                triplets = refined_triplets(operator, tolerance, products, seed)
+            else:
+                triplets = top_triplets(operator, tolerance, products, seed)
     usage.seconds /= len(contexts)
     return [_record(triplets, number, operator, usage) for number in range(len(contexts))]
 

@@ -1,0 +1,74 @@
+"""Searches in float32 whose values are those of float64, and when they are repeated in float64."""
+
+import pytest
+import torch
+
+from smoothness.layers import VARIANTS, D, Variant, normal
+from wordsway import Attention, local_lipschitz
+from wordsway.smoothness import AttentionJacobian
+from wordsway.smoothness.lanczos import Triplets, top_triplets
+from wordsway.smoothness.refined import refined_triplets
+
+
+def _both(layer: Attention, contexts: torch.Tensor, tolerance: float = 1e-4) -> tuple[Triplets, Triplets]:
+    operator = AttentionJacobian(layer, contexts)
+    return refined_triplets(operator, tolerance, 400), top_triplets(operator, tolerance, 400)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_values_are_those_of_a_search_in_float64(variant: Variant) -> None:
+    found, plain = _both(variant.layer(), normal(1)(3, 25, D))
+    assert found.values.dtype == found.right.dtype == torch.float64
+    assert found.converged.all()
+    torch.testing.assert_close(found.values, plain.values, rtol=1e-9, atol=0)
+    assert (found.residuals <= 1e-4 * found.values).all()
+    assert (found.ceilings > plain.ceilings).all()  # rounding errors of the search are allowed for
+    assert (found.ceilings < (1 + 1e-4) * plain.ceilings).all()
+    assert (found.doubts >= plain.doubts * (1 - 1e-3)).all()
+
+
+def test_a_kept_and_a_recomputed_operator_search_alike() -> None:
+    layer, X = Variant(causal=True, rotary=True, output=True).layer(), normal(2)(2, 30, D)
+    for store in (True, False):
+        operator = AttentionJacobian(layer, X, store)
+        single, change = operator.single(), normal(3)(2, 30, D)
+        torch.testing.assert_close(single.product(change.float()).double(), operator.product(change), rtol=0, atol=1e-4)
+        torch.testing.assert_close(
+            single.take(torch.tensor([1])).adjoint(operator.product(change)[1:].float()).double(),
+            operator.adjoint(operator.product(change))[1:],
+            rtol=0,
+            atol=1e-4,
+        )
+
+
+def test_scores_that_float32_cannot_hold_are_searched_in_float64() -> None:
+    """Large scores that nearly cancel: products in float32 are wrong by more than ceilings allow."""
+    X = normal(0)(40, 4)
+    X[:, 0] += 1.4e4 * torch.linspace(1, 2, 40, dtype=torch.float64)
+    layer = Attention(1e-4 * torch.eye(4, dtype=torch.float64), None)
+    found, plain = _both(layer, X[None])
+    torch.testing.assert_close(found.values, plain.values, rtol=1e-9, atol=0)
+    torch.testing.assert_close(found.ceilings, plain.ceilings, rtol=1e-9, atol=0)
+    assert (found.products > plain.products).all()
+
+
+def test_what_overflows_in_float32_is_measured() -> None:
+    layer, X = Attention(1e-80 * torch.eye(8).double(), None), normal(3)(20, 8)
+    found, plain = _both(layer, 1e40 * X[None])
+    torch.testing.assert_close(found.values, plain.values)
+
+
+def test_a_small_residual_in_the_first_steps_is_not_believed() -> None:
+    """Nearly the identity but for one direction: the first residual is of the size of errors in float32."""
+    value = torch.eye(200, dtype=torch.float64)
+    value[0, 0] = 1 + 1e-4
+    found, _ = _both(Attention(torch.zeros_like(value), None, value), normal(3)(1, 1, 200), 5e-5)
+    assert float(found.values[0]) == pytest.approx(1 + 1e-4, abs=1e-6)
+
+
+def test_the_limit_of_products_counts_all_of_them() -> None:
+    layer, X = Variant().layer(), normal(4)(30, D)
+    found = local_lipschitz(layer, X, products=8)
+    assert not found.converged
+    assert found.products == 8
+    assert found.value < found.ceiling
