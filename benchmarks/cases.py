@@ -13,11 +13,13 @@ from benchmarks import (
     competent,
     generalization,
     greedy,
+    growth,
     kernels,
     laboratory,
     models,
     searches,
     smoothness,
+    start,
     trained,
 )
 from benchmarks import jobs as jobs  # registers those of alone and compare
@@ -304,6 +306,18 @@ CASES: dict[str, Case] = {
         models.swaps,
         {"n": 32, "threads": 2, "runs": 1, "exhaustive": True, "seconds": 180},
         {"n": 6, "threads": 1, "runs": 1, "exhaustive": False, "seconds": 180},
+    ),
+    "growth": Case(
+        "cost against n, d, k, N over two to three decades, one core",
+        growth.measured,
+        {"kernels": None, "part": 1, "write": True},
+        {"kernels": 2, "part": 64, "write": False},
+    ),
+    "start": Case(
+        "commands from their start to their answer, and workers until they are ready",
+        start.started,
+        {"lists": ["maps", "figures", "models", "results"], "runs": 3},
+        {"lists": ["maps"], "runs": 1},
     ),
     "runner": Case(
         "the laboratory's own cost: 5,000 trials that do nothing",

@@ -15,7 +15,7 @@ import torch
 
 import wordsway as ws
 from benchmarks import __main__ as program
-from benchmarks import baselines, kept, laboratory, metering, published
+from benchmarks import baselines, growth, kept, laboratory, metering, published
 from benchmarks.cases import CASES, Case
 from benchmarks.child import JOBS, ChildError
 from benchmarks.report import Outcome, Row, Target, failures, machine, number, page, render, table
@@ -283,6 +283,7 @@ def test_an_unknown_case_is_refused_in_one_line(capsys: pytest.CaptureFixture[st
         ("lipschitz", "minilm, layer 3, n=4"),
         ("lipschitz-short", "minilm, layer 3, n=12"),
         ("lipschitz-16384", "one random head of 4"),
+        ("growth", "raf"),
         ("ntk", "N=25"),
         ("ntk-short", "tangent kernel, N=25"),
         ("robust-rf-short", "robust-rf, tanh, d=6"),
@@ -456,6 +457,8 @@ def _numbers(job: str, **changes: Any) -> dict[str, Any]:
         ("lipschitz-4096", "lipschitz_long", {"peak": 3 * 10**9}, "under 3.0 GB"),
         ("lipschitz-16384", "lipschitz_long", {"share": 2e-4}, "converges to 1e-4"),
         ("figures-smooth-paper", "lab_figures", {"seconds": 601.0}, "within 600 s"),
+        ("start", "command", {"seconds": 4.1}, "within"),
+        ("start", "pool", {"seconds": 2.1}, "within 2 s"),
         ("ntk", "ntk_published", {"seconds": 4.9}, "at least 50 times faster"),
         ("ntk", "ntk_ours", {"gap": 1e-9}, "agreeing to 1e-10"),
         ("ntk", "ntk_published", {"trace": 3.1}, "agreeing to 1e-10"),
@@ -486,6 +489,28 @@ def test_every_target_is_checked(name: str, job: str, changes: dict[str, Any], c
     failed = failures([outcome])
     assert failed
     assert all(claim in target.claim for target in failed)
+
+
+@pytest.mark.parametrize("more", [0.0, 0.5])
+def test_growth_is_fitted_and_its_page_is_written(more: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def child(job: str, place: int, sizes: list[int]) -> dict[str, Any]:
+        exponent = growth.KERNELS[place].stated + more
+        flat = [max(size, sizes[-1] / 10) for size in sizes]  # what costs a call alone does not count
+        return {"seconds": [1e-9 * size**exponent for size in flat]}
+
+    (tmp_path / "images").mkdir()
+    page = tmp_path / "growth.md"
+    page.write_text("before\n<!-- measured -->\nold\n<!-- end -->\nafter\n", encoding="utf-8")
+    monkeypatch.setattr(growth, "PAGE", page)
+    outcome = growth.measured(child, CASES["growth"].full)
+    assert len(failures([outcome])) == (len(growth.KERNELS) if more else 0)
+    for row, kernel in zip(outcome.rows, growth.KERNELS, strict=True):
+        assert float(row.cells["exponent, last decade"]) == pytest.approx(kernel.stated + more, abs=0.01)
+    written = page.read_text(encoding="utf-8")
+    assert written.startswith("before\n<!-- measured -->\n\n| kernel ")
+    assert written.endswith(" |\n\n<!-- end -->\nafter\n")
+    assert "old" not in written
+    assert (tmp_path / "images" / "growth.png").stat().st_size > 1000
 
 
 def test_trials_of_figures_are_kept_in_the_given_folder_in_place_of_older_ones(

@@ -39,7 +39,7 @@ def ntk(network: Network | nn.Module, X: Any, layer: int | None = None) -> Tenso
 
     Notes
     -----
-    Cost: O(N^2 width) for each layer and 3 N^2 numbers; through the Jacobian O(N^2 parameters).
+    Cost: O(N^2 width + N width^2) for each layer and 3 N^2 numbers; through the Jacobian O(N^2 parameters).
     """
     inputs = as_array(X, "inputs", ("N", "d"))
     count = len(inputs)
