@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from wordsway.errors import InputError
 from wordsway.sensitivity import SearchBudget, SearchResult, maximise
-from wordsway.sensitivity.search import _repeated, refine
+from wordsway.sensitivity.search import Piece, Pieces, _repeated, refine
 
 Array = npt.NDArray[np.floating[Any]]
 RADIUS = 3.0
@@ -267,6 +267,44 @@ def test_random_steps_cross_a_jump_that_gradients_do_not_show() -> None:
     _inside(found)
 
 
+def _kinked(rays: Array, walls: Array, cost: float) -> tuple[Callable[[Array], tuple[Array, Array]], Pieces]:
+    """c . Delta less the cost of every positive w . Delta, and its pieces: from anywhere that without positive ones."""
+
+    def value(delta: Array) -> tuple[Array, Array]:
+        beyond = delta @ walls.T  # b g m k
+        grad = rays - cost * (beyond > 0) @ walls
+        return (delta * rays).sum((-2, -1)) - cost * np.maximum(beyond, 0).sum((-2, -1)), grad
+
+    def pieces(_: Array) -> Piece:
+        def piece(delta: Array) -> tuple[Array, Array, Callable[[Array], Array]]:
+            def pull(weights: Array) -> Array:
+                return rays - (weights @ walls)[:, :, None]
+
+            return (delta * rays).sum((-2, -1)), (delta @ walls.T)[:, :, 0], pull
+
+        return piece
+
+    return value, pieces
+
+
+@pytest.mark.parametrize("starts", [1, 4])
+def test_pieces_lead_along_the_edges_where_they_meet(starts: int) -> None:
+    """The maximum has 12 of 20 coordinates at 0, on the edge of as many kinks: steps along the gradient zigzag."""
+    walls, rays = np.eye(20)[:12], np.concatenate([np.full(12, 3.0), np.full(8, 1.0)])
+    value, pieces = _kinked(rays, walls, 50.0)
+    budget = SearchBudget(power=0, screen=0, polish=0, anneal=8)
+    first = -np.abs(_normal(starts, 2, 1, 20, seed=3))
+    short = maximise(Problem(value), first, RADIUS, budget)
+    found = maximise(Problem(value), first, RADIUS, dataclasses.replace(budget, follow=6), pieces=pieces)
+    exact = RADIUS * math.sqrt(8)
+    assert (short.value < 0.97 * exact).all()
+    assert found.value == pytest.approx([exact, exact], rel=2e-3)
+    assert (found.value <= exact * (1 + 1e-12)).all()
+    _inside(found)
+    alone = maximise(Problem(value), first[:, :1], RADIUS, dataclasses.replace(budget, follow=6), pieces=pieces)
+    assert alone.value[0] == pytest.approx(found.value[0], rel=1e-12)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_dtype_follows_the_starts(dtype: type) -> None:
     matrices: Array = np.diag([1.0, 2.0, 3.0])[None].astype(dtype)
@@ -287,7 +325,7 @@ def test_a_few_annealing_steps_are_enough_to_run(steps: int) -> None:
     [
         *(
             ({name: -1}, f"{name} must be an integer >= 0, got -1")
-            for name in ("power", "screen", "polish", "anneal", "scatter")
+            for name in ("power", "screen", "polish", "anneal", "follow", "scatter")
         ),
         ({"power": 1.5}, "power must be an integer >= 0, got 1.5"),
         ({"anneal": True}, "anneal must be an integer >= 0, got True"),

@@ -404,6 +404,43 @@ def test_the_best_known_maximum_of_few_words_is_found(score: str, n: int, d: int
     assert word_sensitivity(phi, X, 0, ceiling=None).value > 0.999 * known
 
 
+@pytest.mark.parametrize(("n", "d", "seed", "known"), [(106, 73, 2, 0.4872), (100, 60, 3, 0.4556)])
+def test_the_moved_row_is_led_to_one_key_across_its_kinks(n: int, d: int, seed: int, known: float) -> None:
+    """Steps along the gradient alone end 30 to 37% lower, where the moved row attends to half of the keys."""
+    phi, X = RandomAttention(d, "relu", seed=seed), gaussian_context(n, d, seed)
+    assert word_sensitivity(phi, X, 3, ceiling=None).value > 0.99 * known
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_a_piece_is_the_change_with_the_keys_of_its_start(heads: int) -> None:
+    """Its value is the change where no other key has a positive score; gradients are those of differences."""
+    X = gaussian_context(9, 12, seed=4)
+    attention = Attention(normal(12, 12, seed=1), normal(12, 12, seed=2), score="relu", heads=heads)
+    response = respond(attention, X, [2, 5])
+    start = normal(3, 2, 12, seed=5)
+    pieces = response.hints.pieces
+    assert pieces is not None
+    piece = pieces(start)
+    value, excess, pull = piece(start)
+    assert excess.shape[:2] == value.shape == (3, 2)
+    weights = normal(*excess.shape, seed=6).abs()
+    slope = (pull(weights) * start).sum(-1)
+
+    def lagrangian(delta: Tensor) -> Tensor:
+        value, excess, _ = piece(delta)
+        return value.double() - (weights * excess.double()).sum(-1)
+
+    assert slope == pytest.approx((lagrangian(1.01 * start) - lagrangian(0.99 * start)) / 0.02, rel=2e-2, abs=2e-2)
+    inside = excess.amax(-1) <= 0
+    assert torch.isclose(value.double(), response.change(start)[0], rtol=1e-5)[inside].all()
+    # far along a direction that no key of others likes, the piece of that point is the change itself
+    far = response.hints.nearby(normal(6, 2, 12, seed=7) * 3)  # type: ignore[misc]
+    value, excess, _ = pieces(far)(far)
+    inside = excess.amax(-1) <= 0
+    assert inside.any()
+    assert torch.isclose(value.double(), response.change(far)[0], rtol=1e-5)[inside].all()
+
+
 @pytest.mark.parametrize("score", ["softmax", "sigmoid"])
 def test_a_search_in_float32_reports_float64_values(score: str, monkeypatch: pytest.MonkeyPatch) -> None:
     n, d = 40, 30

@@ -14,7 +14,7 @@ from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Ta
 from wordsway.experiments.claims import exponent_near, points, statistics
 from wordsway.figures import _style as style
 from wordsway.maps.catalogue import MapOptions, map_named
-from wordsway.sensitivity import Assumptions, SearchBudget, assumptions, response_sensitivity
+from wordsway.sensitivity import Assumptions, assumptions, response_sensitivity
 from wordsway.sensitivity.records import has_converged
 
 if TYPE_CHECKING:
@@ -23,18 +23,13 @@ if TYPE_CHECKING:
 REVIEWS, GAUSSIAN = "imdb", "gaussian"
 _PAPER_DIMENSION = 768
 _SIZES = ("map", "n", "d", "depth")
-_LONGER = SearchBudget(power=3, screen=7, polish=0, anneal=200)  # for relu scores, whose kinks slow the search down
 
 
 def trial(parameters: Parameters, seed: int) -> TrialRecord:
-    """Measure S of the first word (X^1 in the paper), as `wordsway measure` does for the same sizes and seed.
-
-    Only for relu scores the search takes more steps than there, except in contexts so small that it is long anyway.
-    """
+    """Measure S of the first word (X^1 in the paper), as `wordsway measure` does for the same sizes and seed."""
     named = map_named(parameters["map"])
     response = named.respond(context(parameters, seed), 0, MapOptions(depth=parameters.get("depth")), seed)
-    budget = _LONGER if named.name == "relu-raf" and not response.hints.cheap else None
-    return response_sensitivity(response, 0, ceiling="quick", seed=seed, budget=budget)
+    return response_sensitivity(response, 0, ceiling="quick", seed=seed)
 
 
 def context(parameters: Parameters, seed: int) -> Tensor:

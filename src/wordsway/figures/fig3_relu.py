@@ -32,6 +32,7 @@ def plot(table: Table, figure: style.Figure) -> None:
 
 FIGURE = shared.experiment(
     name="fig3-relu",
+    version=6,
     title="Without the softmax, attention forgets",
     about="Word sensitivity of random attention features with ReLU in place of the softmax, against the length of the "
     "context, for three dimensions of a word (section 5).",

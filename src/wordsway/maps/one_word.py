@@ -32,6 +32,7 @@ from wordsway.maps.response import (
     Ceiling,
     Functional,
     Functionals,
+    Piece,
     SearchHints,
     ValueAndGradient,
     check_moves,
@@ -54,6 +55,9 @@ _CAPTURING, _SUBSETS, _MIX, _ATTRACTING = 60, (0.05, 0.1, 0.25, 0.5), (0.0, 0.5,
 # so many that cancel the word up to so much of its length. Tuned on 180 contexts of 1 to 15 words, 2 to 12 dimensions;
 # in larger ones the short search misses less, and the long one of all words at once would take much memory.
 _SMALL, _RANDOM, _CANCELLING, _NEAR = 20, 200, 100, 0.003
+# Of relu scores, tuned on 50 contexts of 5 to 250 words: to how many keys, besides the word itself, the moved row is
+# led to give all its weight, and the share of the largest score from which on a key counts as one it attends to.
+_FAR_KEYS, _ATTENDED = 8, 0.05
 
 
 _MODERATE = 1000.0  # scores up to which a search is in float32, where they have an error of 1e-4
@@ -146,13 +150,14 @@ class OneWordResponse:
             self.context.device,
             starts=self._starts,
             nearby=self._nearby if relu else None,
+            pieces=self._pieces if relu else None,
             # short contexts have many local maxima, and are cheap
             random_starts=_RANDOM if self._small else min(max(10, 1000 // self.n), 48),
             work=4.0 * self.reading.size * len(self.words),
             nonsmooth=relu,
             cheap=self._small,
             inners=self.inners,
-            single=self.single if self._moderate else None,
+            single=self.single if self._searched_in_single else None,
         )
 
     def single(self) -> OneWordResponse:
@@ -164,15 +169,19 @@ class OneWordResponse:
 
     @property
     def _moderate(self) -> bool:
-        """Whether a search in float32 ends where one in float64 does, and saves time.
-
-        Rounding moves a weight by 1e-7 times its score. Many heads, and the kinks of relu scores, have so many maxima
-        that it decides among them.
-        """
-        relu = self.attention.score.name == "relu"
-        if self.context.dtype != torch.float64 or self._small or self.heads > 1 or relu:
+        """Whether float32 resolves the weights and saves time: rounding moves a weight by 1e-7 times its score."""
+        if self.context.dtype != torch.float64:
             return False
         return max(float(np.abs(part).max()) for part in (self.own_start, self.reading)) <= _MODERATE
+
+    @property
+    def _searched_in_single(self) -> bool:
+        """Whether a search in float32 ends where one in float64 does, and saves time.
+
+        Many heads, and the kinks of relu scores, have so many maxima that rounding decides among them.
+        """
+        relu = self.attention.score.name == "relu"
+        return self._moderate and not (self._small or self.heads > 1 or relu)
 
     @property
     def _small(self) -> bool:
@@ -348,7 +357,16 @@ class OneWordResponse:
         return drift + move.own_weights[self.at_word][..., None] * move.value
 
     def change(self, delta: Tensor, gradient: bool = True) -> ValueAndGradient:
-        move = self._move(self._lift(delta))
+        change, pull = self._change(self._move(self._lift(delta)))
+        if not gradient:
+            return self._lower(change, delta), None
+        return self._lower(change, delta), self._raise(pull(), delta)
+
+    def _raise(self, grad: Array, delta: Tensor) -> Tensor:
+        return torch.from_numpy(grad).reshape(delta.shape).to(self.context.device)
+
+    def _change(self, move: Move) -> tuple[Array, Callable[..., Array]]:
+        """Relative changes (B, W), and a function to their gradients plus those of weighted scores of the moved row."""
         w, step = move.w, move.w - self.before
         length = (move.value * move.value).sum(-1, keepdims=True)  # B W H 1
         own = self._own_change(move)  # B W H v
@@ -356,11 +374,15 @@ class OneWordResponse:
         # |step f + w D|^2 summed over the rows; exactly 0 at Delta = 0
         square = (step * push + w * pull).sum((-2, -1)) + (own * own).sum((-2, -1))  # B W
         size = np.sqrt(np.maximum(square, 0))
-        if not gradient:
-            return self._lower(size / self.norm, delta), None
-        grad = self._pull_back(move, push + pull, step * w, (w * w).sum(-1, keepdims=True) * move.value, own)
-        grad *= over(np.full_like(size, 1 / self.norm), size)[..., None]
-        return self._lower(size / self.norm, delta), torch.from_numpy(grad).reshape(delta.shape).to(self.context.device)
+
+        def gradient(by_scores: Array | None = None) -> Array:
+            scale = over(np.full_like(size, 1 / self.norm), size)[..., None]  # B W 1
+            by_value = (w * w).sum(-1, keepdims=True) * move.value
+            if by_scores is not None:
+                by_scores = over(by_scores, scale[..., None])
+            return scale * self._pull_back(move, push + pull, step * w, by_value, own, by_scores)
+
+        return size / self.norm, gradient
 
     def inner(self, u: Tensor) -> Functional:
         several = self.inners([u])
@@ -407,8 +429,16 @@ class OneWordResponse:
 
         return functionals
 
-    def _pull_back(self, move: Move, by_weight: Array, by_f: Array | None, by_value: Array, by_own: Array) -> Array:
-        """Gradient in Delta from those in the weights, the products f . D, D, and the moved row: (B, W, d)."""
+    def _pull_back(
+        self,
+        move: Move,
+        by_weight: Array,
+        by_f: Array | None,
+        by_value: Array,
+        by_own: Array,
+        by_scores: Array | None = None,
+    ) -> Array:
+        """Gradient in Delta from those in weights, products f . D, D, the moved row and its scores: (B, W, d)."""
         pulled: dict[str, Array] = {"t": by_weight * self.share.derivative(move.t, move.w)}
         value = by_value + move.own_weights[self.at_word][..., None] * by_own
         if by_f is not None:
@@ -422,6 +452,8 @@ class OneWordResponse:
         by_mix[self.at_word] += (by_own * move.value).sum(-1)
         by_mix -= (move.own_weights * by_mix).sum(-1, keepdims=True)
         pulled |= {"value": value, "own": self._own_derivative(move) * by_mix}
+        if by_scores is not None:
+            pulled["own"] = pulled["own"] + by_scores
         return self._write(move, pulled)
 
     def _write(self, move: Move, pulled: dict[str, Array]) -> Array:
@@ -538,17 +570,60 @@ class OneWordResponse:
         ]
         return np.asarray((both[0] + both[1]).double().numpy() / (2 * self.size))
 
+    def _far_keys(self) -> Index:
+        """The other keys whose values are farthest from each moved row, farthest first, (K, W)."""
+        gaps = self.values[:, None] - self.mixed[:, self.words, None]  # H W n v
+        far = (gaps * gaps).sum((0, 3))  # W n
+        if self.own_sees is not None:
+            far = np.where(self.own_sees[:, 0], far, -1.0)
+        far[np.arange(len(far)), self.words] = -1.0
+        return np.argsort(-far, axis=1)[:, : min(_FAR_KEYS, self.n - 1)].T
+
+    def _pieces(self, delta: Tensor) -> Piece:
+        """The change where the moved row attends only to the keys that it attends to at each of these points.
+
+        That is smooth across the kinks where scores of other keys turn positive; how far a point is beyond them, as a
+        distance, are the excesses.
+        """
+        own = self._move(self._lift(delta)).own
+        sees = np.ones_like(own, bool) if self.own_sees is None else np.broadcast_to(self.own_sees, own.shape)
+        top = np.where(sees, own, -np.inf).max(-1, keepdims=True)
+        attended = sees & (own > _ATTENDED * np.maximum(top, 0))
+        piece = self.single() if self._moderate else copy.copy(self)
+        piece.own_sees = attended
+        lengths = np.linalg.norm(self.score_rows("own"), axis=-1)  # H n
+        per_length = (sees & ~attended) * over(np.ones_like(lengths), lengths).astype(piece.values.dtype)  # B W H n
+
+        def evaluate(delta: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
+            move = piece._move(piece._lift(delta))
+            change, pull = piece._change(move)
+            value = self._lower(change, delta)
+
+            def gradient(weights: Tensor) -> Tensor:
+                by_excess = weights.detach().to("cpu", piece.context.dtype).numpy().reshape(per_length.shape)
+                return self._raise(pull(-by_excess * per_length), delta)
+
+            excess = torch.from_numpy(move.own * per_length).to(self.context.device)
+            return value, excess.reshape(*value.shape, -1), gradient
+
+        return evaluate
+
     def _nearby(self, delta: Tensor) -> Tensor:
         """Points near the first few of `delta` where the moved row gives all its weight to one key; relu scores only.
 
         That row jumps when all its scores but one turn negative: separate basins, which smooth ascent misses. The key
-        is the word itself; in small contexts each of the others too. Found by over-relaxed Polyak steps on the violated
-        inequalities, until all of them hold or 100 steps are taken (there may be no such point); the result is only a
-        starting point.
+        is the word itself, and near the first point also those whose values are farthest from the row; in small
+        contexts each of the others. Found by over-relaxed Polyak steps on the violated inequalities, until all of them
+        hold or 100 steps are taken (there may be no such point); the result is only a starting point.
         """
-        keys = (self.words + np.arange(self.n if self._small else 1)[:, None]) % self.n  # K W
-        point = np.repeat(self._lift(delta[:3]), len(keys), axis=0)  # B W d
-        key = np.tile(keys, (len(point) // len(keys), 1))[..., None, None].repeat(self.heads, axis=2)  # B W H 1
+        point = self._lift(delta[:3])  # B W d
+        if self._small:
+            keys = (self.words + np.arange(self.n)[:, None]) % self.n  # K W
+            point, keys = np.repeat(point, len(keys), axis=0), np.tile(keys, (len(point), 1))
+        else:
+            keys = np.concatenate([np.tile(self.words, (len(point), 1)), self._far_keys()])
+            point = np.concatenate([point, np.repeat(point[:1], len(keys) - len(point), axis=0)])
+        key = keys[..., None, None].repeat(self.heads, axis=2)  # B W H 1
         radius = np.linalg.norm(point, axis=-1, keepdims=True)
         for _ in range(100):
             move = self._move(point)

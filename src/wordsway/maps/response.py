@@ -22,6 +22,9 @@ EFFORTS = ("simple", "quick", "tight")  # how hard to work on a ceiling
 Functional: TypeAlias = Callable[[Tensor], ValueAndGradient]
 # Delta (..., *shape) -> m values (m, ..., *batch), and weights of that shape -> the gradient of their weighted sum
 Functionals: TypeAlias = Callable[[Tensor], tuple[Tensor, Callable[[Tensor], Tensor]]]
+# Delta -> values (..., *batch), excesses (..., *batch, K), which are > 0 beyond the ends of the piece, and a function
+# of weights of the excesses -> the gradient of the value less their weighted sum
+Piece: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]]
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,9 @@ class SearchHints:
         response is nonsmooth and expensive, they are points: where its ascent begins.
     nearby : callable or None
         Perturbations (B, *shape), best first -> points in other basins near the first of them.
+    pieces : callable or None
+        Perturbations (B, *shape) -> the change on the smooth piece that each of them is on, continued beyond its ends:
+        a function of B perturbations.
     exchange : callable or None
         Witnesses (*shape) of words that move one at a time, and their values -> points (B, *shape) that are worth
         trying for all of them, such as what moved another word most.
@@ -82,6 +88,7 @@ class SearchHints:
     device: torch.device | str = "cpu"
     starts: Callable[[np.random.Generator], Tensor] | None = None
     nearby: Callable[[Tensor], Tensor] | None = None
+    pieces: Callable[[Tensor], Piece] | None = None
     exchange: Callable[[Tensor, Tensor], Tensor] | None = None
     random_starts: int = 10
     work: float | None = None

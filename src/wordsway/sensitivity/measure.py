@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,14 +18,24 @@ from wordsway.maps.response import check_effort
 from wordsway.memory import ResourceUsage
 from wordsway.seeds import generator, normal
 from wordsway.sensitivity.records import Profile, Sensitivity, VocabularySensitivity, status
-from wordsway.sensitivity.search import Array, Exchange, Nearby, SearchBudget, SearchResult, maximise, refine
+from wordsway.sensitivity.search import (
+    Array,
+    Exchange,
+    Nearby,
+    Piece,
+    Pieces,
+    SearchBudget,
+    SearchResult,
+    maximise,
+    refine,
+)
 from wordsway.threads import suited
 
 _WITNESS = "lower bound with a witness"
 _EXACT = "exact over the given embeddings"
 _STARTS = 10
 EXPENSIVE = SearchBudget(power=3, screen=0, keep=1, polish=28, tolerance=1e-4)
-NONSMOOTH = SearchBudget(power=3, screen=2, polish=0, anneal=128)
+NONSMOOTH = SearchBudget(power=3, screen=2, keep=24, polish=0, anneal=40, follow=5)
 # Of cheap responses, those of short contexts: power iterations would lead many starts into few basins.
 CHEAP = SearchBudget(power=0, select=300)
 # Relu scores of short contexts have a basin for every set of keys that the moved row may attend to: all starts go on.
@@ -287,11 +297,27 @@ def search(
         return np.asarray(points.cpu().contiguous().numpy().reshape(-1, problems, moves, d))
 
     nearby: Nearby | None = None
+    pieces: Pieces | None = None
     exchange: Exchange | None = None
     if (other_basins := hints.nearby) is not None:
 
         def nearby(delta: Array) -> Array:
             return lifted(other_basins(lower(delta)))
+
+    if (pieces_of := hints.pieces) is not None:
+
+        def pieces(start: Array) -> Piece:
+            piece = pieces_of(lower(start))
+
+            def evaluate(delta: Array) -> tuple[Array, Array, Callable[[Array], Array]]:
+                value, excess, pull = piece(lower(delta))
+                return (
+                    value.cpu().numpy().astype(delta.dtype, copy=False).reshape(delta.shape[:2]),
+                    excess.cpu().numpy().astype(delta.dtype, copy=False).reshape(*delta.shape[:2], -1),
+                    lambda weights: lifted(pull(torch.from_numpy(weights))).astype(delta.dtype, copy=False),
+                )
+
+            return evaluate
 
     if (shared := hints.exchange) is not None:
 
@@ -306,7 +332,9 @@ def search(
     if starts is None:
         starts = _starts(response, problems, moves, d, seed)
     with suited(None if hints.work is None else hints.work * len(starts)):
-        result = maximise(objective, lifted(starts), radius, budget, nearby, exchange=exchange, progress=progress)
+        result = maximise(
+            objective, lifted(starts), radius, budget, nearby, pieces=pieces, exchange=exchange, progress=progress
+        )
     if not np.isfinite(result.value).all():
         raise NumericalError("the relative change is not finite: use a smaller radius")
     return result

@@ -25,6 +25,9 @@ Array: TypeAlias = npt.NDArray[np.floating[Any]]
 Objective: TypeAlias = Callable[[Array, bool], tuple[Array, Array | None]]
 Nearby: TypeAlias = Callable[[Array], Array]
 Exchange: TypeAlias = Callable[[Array, Array], Array]
+# (B, G, m, d) -> values (B, G), excesses (B, G, K), and a function of their weights -> gradients (B, G, m, d)
+Piece: TypeAlias = Callable[[Array], tuple[Array, Array, Callable[[Array], Array]]]
+Pieces: TypeAlias = Callable[[Array], Piece]
 
 # Of the ascent, tuned on texts of 4 to 64 tokens of an encoder (minilm) and a decoder (SmolLM2): steps in shares of the
 # radius, from the first to the last of a round, and how much of a step is carried over to the next one.
@@ -32,6 +35,10 @@ _FIRST_ROUND, _LATER_ROUNDS, _MOMENTUM = (0.4, 0.1), (0.2, 0.03), 0.3
 _ANNEAL_MOMENTUM = 0.7  # tuned on relu scores, 50 x 96: steps along kinks zigzag without it
 # Of random steps, tuned on relu scores, 1 to 15 words: points that they start from, how many of each, change of length.
 _SCATTERED, _TRIES, _LONGER, _SHORTER = 32, 40, 1.3, 0.85
+# Of the climb on smooth pieces, tuned on relu scores, 5 to 250 words: how many points anneal, and how many of these
+# climb, each with several weights of squared excesses, relative to value and radius (small ones end higher, but may
+# leave the basin for good), how these grow from round to round, and the quasi-Newton steps of a round.
+_ANNEALED, _FOLLOWED, _STIFF, _STIFFER, _PIECE_STEPS = 10, 4, (60.0, 200.0), 3.0, 20
 _SAME = 0.99  # cosine from which on two starts count as one after the power iterations
 _ROUND = 8  # steps of the first round
 _SETTLED = 0.01  # an ascent whose second half gained less, relative to its value, has converged
@@ -51,6 +58,8 @@ class SearchBudget:
         How many starts go on (a quarter of them where that is more), and their quasi-Newton steps.
     anneal : int
         Gradient steps of shrinking length that follow, for functions with kinks.
+    follow : int
+        Rounds of quasi-Newton steps along kinks that follow, where the smooth pieces of the function are known.
     scatter : int
         Rounds of random steps that follow, for functions that also jump.
     ascent : int
@@ -68,13 +77,14 @@ class SearchBudget:
     keep: int = 3
     polish: int = 24
     anneal: int = 0
+    follow: int = 0
     scatter: int = 0
     ascent: int = 0
     history: int = 6
     tolerance: float = 1e-5
 
     def __post_init__(self) -> None:
-        for name in ("power", "select", "screen", "keep", "polish", "anneal", "scatter", "ascent", "history"):
+        for name in ("power", "select", "screen", "keep", "polish", "anneal", "follow", "scatter", "ascent", "history"):
             value, smallest = getattr(self, name), int(name in ("select", "keep", "history"))
             try:
                 enough = not isinstance(value, bool) and operator.index(value) >= smallest
@@ -115,6 +125,7 @@ def maximise(
     budget: SearchBudget | None = None,
     nearby: Nearby | None = None,
     inside: bool = False,
+    pieces: Pieces | None = None,
     exchange: Exchange | None = None,
     progress: bool = False,
 ) -> SearchResult:
@@ -138,6 +149,8 @@ def maximise(
         Points (B', G, m, d) in other basins near given ones (best first); they are polished too.
     inside : bool
         Whether the starts are points of the ball, rather than directions to its edge.
+    pieces : callable, optional
+        Points (B', G, m, d) -> the smooth piece of the objective that each is on, continued beyond its ends.
     exchange : callable, optional
         Witnesses (G, m, d) and their values (G,) -> points (B', G, m, d) that an ascent tries for every problem.
     progress : bool
@@ -165,7 +178,9 @@ def maximise(
         point, skip = _pick(order, point), _pick_flags(order, skip)
     point, converged = _polish(objective, best, point, reach, budget, skip)
     if budget.anneal:
-        point, converged = _anneal(objective, best, point, reach, budget.anneal)
+        point, converged = _anneal(objective, best, point, reach, budget)
+    if budget.follow and pieces is not None:
+        converged = _follow(objective, best, point, reach, pieces, budget)
     if budget.scatter:
         converged = _scatter(objective, best, point, reach, budget.scatter)
     before = best.value.copy()
@@ -407,7 +422,7 @@ class _Leader:
 
 
 def _anneal(
-    objective: Objective, best: _Best, point: Array, reach: Array, steps: int
+    objective: Objective, best: _Best, point: Array, reach: Array, budget: SearchBudget
 ) -> tuple[Array, npt.NDArray[np.bool_]]:
     """Gradient steps whose length shrinks from a tenth to a thousandth of the reach: they cross and follow kinks.
 
@@ -415,7 +430,7 @@ def _anneal(
     eighth of the steps only the best quarter of the starts of each problem goes on. Returns the best point of each, and
     which problems converged: those whose last quarter of the steps gained less than a thousandth.
     """
-    before = best.value.copy()
+    before, steps = best.value.copy(), budget.anneal
     step = np.zeros_like(point)
     top, height = point, np.full(point.shape[:2], -np.inf, point.dtype)
     for turn, length in enumerate((0.1 * np.geomspace(1, 0.01, steps)).tolist()):
@@ -424,13 +439,56 @@ def _anneal(
         value, grad = best.climb(objective, point)
         top, height = np.where((value > height)[..., None, None], point, top), np.maximum(value, height)
         if turn == steps // 8:
-            first = np.argsort(-height, axis=0)[: max(1, len(value) // 4)]
+            first = np.argsort(-height, axis=0)[: max(_ANNEALED if budget.follow else 1, len(value) // 4)]
             point, grad, step, top, height = (_pick(first, x) for x in (point, grad, step, top, height))
         free = _free(grad, point, reach)
         step = _ANNEAL_MOMENTUM * step + (1 - _ANNEAL_MOMENTUM) * _to_sphere(free, reach)
         point = _to_ball(point + length * _to_sphere(step, reach), reach)
     best.look(objective, point)
     return top, _settled(best, before)
+
+
+def _follow(
+    objective: Objective, best: _Best, point: Array, reach: Array, pieces: Pieces, budget: SearchBudget
+) -> npt.NDArray[np.bool_]:
+    """Climb on the smooth piece that each point is on, up to its ends and along them: an augmented Lagrangian.
+
+    Steps of prescribed length zigzag across kinks where many pieces meet, and end lower. Every start is a problem of
+    itself. Returns which problems converged: those whose last round gained less than a thousandth.
+    """
+    value = best.look(objective, point)
+    order = np.argsort(-value, axis=0)
+    point, value = _pick(order, point), _pick(order, value)
+    order = np.argsort(_repeated(point), axis=0, kind="stable")[:_FOLLOWED]
+    stiff = np.repeat(np.array(_STIFF, point.dtype), len(order)).reshape(-1, 1, 1)  # B 1 1
+    order = np.tile(order, (len(_STIFF), 1))
+    point, value = _pick(order, point), _pick(order, value)
+    shape, line = point.shape, (1, -1, *point.shape[2:])  # B G m d; 1 BG m d
+    limit = np.broadcast_to(reach, (shape[1], 1, 1))
+    limits = np.tile(limit, (shape[0], 1, 1))
+    scale = np.maximum(np.abs(value), np.finfo(point.dtype).tiny)[..., None]  # B G 1
+    piece, multipliers = pieces(point), np.zeros(1, point.dtype)
+    inner = replace(budget, screen=_PIECE_STEPS, polish=0, keep=1, anneal=0)
+    before = best.value.copy()
+    for _ in range(budget.follow):
+        weight = stiff * scale / np.square(limit[..., 0])
+
+        def lagrangian(
+            x: Array, gradient: bool, held: Array = multipliers, weight: Array = weight
+        ) -> tuple[Array, Array]:
+            value, excess, pull = piece(x.reshape(shape))
+            push = np.maximum(held + weight * excess, 0)
+            value = (value - ((push**2 - held**2) / (2 * weight)).sum(-1)) / scale[..., 0]
+            return value.reshape(1, -1), (pull(push) / scale[..., None]).reshape(x.shape)
+
+        tried = _Best(point.reshape(line))
+        point = _polish(lagrangian, tried, point.reshape(line), limits, inner)[0].reshape(shape)
+        multipliers = np.maximum(multipliers + weight * piece(point)[1], 0)
+        before = best.value.copy()
+        best.evaluations += tried.evaluations + 1
+        best.look(objective, point)
+        stiff = stiff * _STIFFER
+    return _settled(best, before)
 
 
 def _scatter(objective: Objective, best: _Best, point: Array, reach: Array, rounds: int) -> npt.NDArray[np.bool_]:
