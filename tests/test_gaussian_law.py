@@ -69,6 +69,16 @@ def test_adaptive_power_iteration_has_the_law_of_a_dense_matrix() -> None:
     assert _same_law(lazy, dense)
 
 
+def _check_independent(table: Tensor) -> None:
+    """Check that entries of many matrices, (draws, entries), are N(0, 1) and uncorrelated."""
+    draws, size = table.shape
+    assert stats.kstest(table.numpy().ravel(), "norm").pvalue > 1e-3
+    scores = (table.mT @ table / draws - torch.eye(size)) * draws**0.5  # standard normal off the diagonal
+    off = scores[~torch.eye(size, dtype=torch.bool)]
+    assert float(off.abs().max()) < 4.5
+    assert float((table.mean(0) * draws**0.5).abs().max()) < 4.5
+
+
 def test_adaptive_inputs_leave_the_entries_independent() -> None:
     entries = []
     for seed in range(400):
@@ -77,12 +87,53 @@ def test_adaptive_inputs_leave_the_entries_independent() -> None:
         for _ in range(2):  # the next input depends on the outputs so far, not linearly
             vector = (matrix.T @ (matrix @ vector).sign()).abs().sqrt()
         entries.append(matrix.dense().ravel())
-    table = torch.stack(entries)  # draws entries
-    assert stats.kstest(table.numpy().ravel(), "norm").pvalue > 1e-3
-    scores = (table.mT @ table / 400 - torch.eye(12)) * 400**0.5  # standard normal off the diagonal
-    off = scores[~torch.eye(12, dtype=torch.bool)]
-    assert float(off.abs().max()) < 4.5
-    assert float((table.mean(0) * 400**0.5).abs().max()) < 4.5
+    _check_independent(torch.stack(entries))
+
+
+def test_columns_and_products_drawn_together_leave_the_entries_independent() -> None:
+    """Two columns and two products of a 3 x 6 matrix at once, then the rest of it by an input that depends on them."""
+    inputs, entries = _normal(6, 2, seed=4), []
+    for seed in range(400):
+        matrix = LazyGaussian(3, 6, seed=seed)
+        block, outputs = matrix.draw_together(1, 3, inputs)
+        adaptive = matrix @ (matrix.T @ outputs[:, 0].sign()).abs().sqrt()
+        whole = matrix.dense()
+        torch.testing.assert_close(whole[:, 1:3], block.dense())
+        torch.testing.assert_close(whole @ inputs, outputs)
+        torch.testing.assert_close(whole @ (whole.mT @ outputs[:, 0].sign()).abs().sqrt(), adaptive)
+        entries.append(whole.ravel())
+    _check_independent(torch.stack(entries))
+
+
+@pytest.mark.parametrize("case", ["repeated", "only in the columns", "too many", "known before"])
+def test_what_cannot_be_drawn_together_is_drawn_in_turn(case: str) -> None:
+    inputs = _normal(6, 5 if case == "too many" else 2, seed=4)
+    if case == "repeated":
+        inputs[:, 1] = 2 * inputs[:, 0]
+    elif case == "only in the columns":
+        inputs[3:] = inputs[0] = 0
+    matrix, plain = LazyGaussian(3, 6, 0.5, seed=1), LazyGaussian(3, 6, 0.5, seed=1)
+    if case == "known before":
+        torch.testing.assert_close(matrix @ inputs[:, 0], plain @ inputs[:, 0])
+    block, outputs = matrix.draw_together(1, 3, inputs)
+    torch.testing.assert_close(block.dense(), plain.columns(1, 3).dense())
+    torch.testing.assert_close(outputs, plain @ inputs)
+    assert block.scale == 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_products_drawn_together_are_known_and_agree_with_the_transpose(dtype: torch.dtype) -> None:
+    digits = 1e-12 if dtype == torch.float64 else 1e-4
+    inputs = _normal(40, 7, seed=4).to(dtype)
+    matrix = LazyGaussian(30, 40, seed=2, dtype=dtype)
+    block, outputs = matrix.draw_together(10, 16, inputs)
+    assert (block.dtype, outputs.dtype) == (dtype, dtype)
+    assert matrix.known == (13, 0)
+    torch.testing.assert_close(matrix @ inputs, outputs, rtol=digits, atol=digits)
+    torch.testing.assert_close(matrix.columns(10, 16).dense(), block.dense(), rtol=digits, atol=digits)
+    assert matrix.known == (13, 0)
+    left = _normal(30, seed=5).to(dtype)
+    torch.testing.assert_close((matrix.T @ left) @ inputs, left @ outputs, rtol=10 * digits, atol=10 * digits)
 
 
 def test_norm_bound_of_a_lazy_matrix_fails_no_more_often_than_stated() -> None:

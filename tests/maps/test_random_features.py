@@ -74,6 +74,19 @@ class TestDeepStored(LayeredConformance):
         return DeepRandomFeatures(N, D, 3, activation="tanh", weights=weights)
 
 
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_features_and_a_response_of_one_draw_are_those_of_the_map(depth: int, stored: bool) -> None:
+    contexts = torch.stack([gaussian_context(N, D, seed) for seed in range(4)])
+    weights = [normal(K, N * D, seed=1), normal(K, K, seed=2)][:depth] if stored else None
+    phi = DeepRandomFeatures(N, D, depth, K, seed=3, weights=weights)
+    features, response = phi.features_along(contexts, 1)
+    moves = normal(5, D, seed=7)
+    torch.testing.assert_close(phi(contexts), features)
+    torch.testing.assert_close(response.features(moves), phi.respond(contexts[-1], 1).features(moves))
+    torch.testing.assert_close(response.features(torch.zeros(1, D, dtype=torch.float64))[0], features[-1])
+
+
 def _flat(X: Tensor) -> Tensor:
     return X.reshape(*X.shape[:-2], -1)
 

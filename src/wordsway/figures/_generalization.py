@@ -207,4 +207,4 @@ def estimate(parameters: Parameters) -> Estimate:
     return Estimate(1.0 + kernel + products + 4e-6 * width * 12, 5 * 10**8 + 30 * samples * width + 32 * samples**2)
 
 
-experiment = partial(Experiment, estimate=estimate, version=6)
+experiment = partial(Experiment, estimate=estimate, version=7)

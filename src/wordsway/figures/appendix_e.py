@@ -87,6 +87,6 @@ FIGURE = Experiment(
     claims=claims,
     plot=plot,
     estimate=estimate,
-    version=5,
+    version=6,
     assumptions=lambda results: [Assumptions.from_dict(one["assumptions"]) for one in results],
 )

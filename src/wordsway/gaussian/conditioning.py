@@ -11,6 +11,7 @@ _PANEL_BYTES = 1 << 28  # bound on the working copy of a panel
 _CHECKED_BYTES = 1 << 26  # blocks larger than this are checked against the free memory
 _CHUNK_BYTES = 1 << 28  # bound on the growth of one chunk
 _FIRST = 8  # rows of the first chunk
+_PIVOT = 1e-4  # of a Cholesky factor, relative to the largest: below it inputs are treated one panel after another
 
 
 class Rows:
@@ -93,6 +94,7 @@ class Conditioning:
         self.bases = (Basis(cols, rows, dtype), Basis(rows, cols, dtype))  # of G and of G^T
         self._eps = torch.finfo(dtype).eps
         self._source = source_of(seed)
+        self._joint: tuple[slice, Tensor, Tensor, Tensor] | None = None  # drawn together, and not yet in the basis
 
     def multiply(self, side: int, inputs: Tensor, given: slice, wanted: slice) -> Tensor:
         """Return G q (side 0) or G^T p (side 1) for the rows of `inputs`.
@@ -111,6 +113,7 @@ class Conditioning:
         Tensor
             b x (length of `wanted`).
         """
+        self.settle()
         basis, other = self.bases[side], self.bases[1 - side]
         total, width = len(inputs), wanted.stop - wanted.start
         if total * (basis.length + other.length) * self.dtype.itemsize > _CHECKED_BYTES:
@@ -122,6 +125,49 @@ class Conditioning:
             self._multiply_panel(basis, other, inputs[start:stop], given, wanted, outputs[start:stop])
             start = stop
         return outputs
+
+    def draw_together(self, columns: slice, inputs: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Draw a block of columns of G, (width x rows), and the outputs of b inputs (b x cols), before all else.
+
+        Given the columns, outputs are Gaussian vectors with the Gram matrix of the other entries of the inputs: one
+        Cholesky factor times fresh numbers. None, and nothing is drawn, where something is known or that matrix is
+        nearly singular.
+        """
+        right, left = self.bases
+        if self._joint is not None or right.count or left.count:
+            return None
+        width, total = columns.stop - columns.start, len(inputs)
+        numbers = (width + 2 * total) * left.length + 2 * total * right.length
+        memory.require(numbers * self.dtype.itemsize, f"a block of {total} inputs of a lazy matrix")
+        rest = inputs.clone()
+        rest[:, columns] = 0
+        wide = rest.double()
+        factor, failed = torch.linalg.cholesky_ex(wide @ wide.mT)
+        pivots = factor.diagonal()
+        if bool(failed) or not float(pivots.min()) >= _PIVOT * float(pivots.max()):
+            return None
+        known, fresh = (empty(count, left.length, self.dtype) for count in (width, total))
+        for output in (*known, *fresh):
+            draw_normal(output, self.scale, self._source)
+        self._joint = columns, rest, known, fresh
+        return known, torch.addmm(inputs[:, columns] @ known, factor.to(self.dtype), fresh)
+
+    def settle(self) -> None:
+        """Put what was drawn together into the basis, now that another product is needed."""
+        if self._joint is None:
+            return
+        columns, rest, known, fresh = self._joint
+        self._joint = None
+        basis, _ = self.bases
+        basis.vectors.reserve(len(known)).zero_()[:, columns].fill_diagonal_(1.0)
+        basis.outputs.reserve(len(known)).copy_(known)
+        directions, triangle = torch.linalg.qr(rest.mT)  # the Cholesky factor is the triangle with positive pivots
+        for rows in (basis.vectors, basis.outputs):
+            rows.commit(len(known))
+        basis.vectors.reserve(len(rest)).copy_((directions * triangle.diagonal().sign()).mT)
+        basis.outputs.reserve(len(rest)).copy_(fresh)
+        for rows in (basis.vectors, basis.outputs):
+            rows.commit(len(rest))
 
     def impose(self, vector: Tensor, output: Tensor) -> None:
         """Set G q to `output` for one vector q != 0, before any product is known."""

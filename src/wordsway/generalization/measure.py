@@ -29,7 +29,7 @@ from wordsway.errors import InputError
 from wordsway.generalization.interpolator import Interpolator, check_labels, features_of
 from wordsway.generalization.losses import TRAININGS, Array, Losses, Problem, functionals
 from wordsway.generalization.records import Generalization, PredictionGap
-from wordsway.maps import FeatureMap, Response, respond
+from wordsway.maps import DeepRandomFeatures, FeatureMap, RandomFeatures, Response, respond
 from wordsway.maps.response import Functionals
 from wordsway.memory import ResourceUsage
 from wordsway.seeds import generator, normal
@@ -193,9 +193,7 @@ class Simulation:
         position = check_word(self.n, word)
         self.radius = check_radius(radius, self.d)
         initial = check_start(start)
-        rows = features_of(phi, samples)  # N p
-        with torch.no_grad():
-            features = phi(like_parameters(phi, context)).to(torch.float64)
+        rows, features, response = _evaluate(phi, samples, context, position)
         self.own, self._shape = features.reshape(-1), features.shape
         with suited(2.0 * len(rows) * rows.numel() + 10.0 * len(rows) ** 3):  # the kernel and its decomposition
             if initial.ndim == 0:
@@ -208,7 +206,7 @@ class Simulation:
             self.norm = float(self.own.norm())
             self.direction = self.interpolator.direction(self.own)
             self.lambda_min_after = self.interpolator.with_sample(self.own)
-        response = respond(phi, context, position)
+        response = respond(phi, context, position) if response is None else response
         self.response: Response = response if response.hints.prepare is None else response.hints.prepare()
 
     def functionals(self, vectors: Sequence[Tensor]) -> Functionals:
@@ -302,6 +300,17 @@ class Simulation:
 
 def _unit(vectors: Array) -> Array:
     return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(float).tiny))
+
+
+def _evaluate(phi: FeatureMap, samples: Tensor, context: Tensor, word: int) -> tuple[Tensor, Tensor, Response | None]:
+    """Return the features of the samples, as rows, and of the context; and its response where they share a draw."""
+    if isinstance(phi, RandomFeatures | DeepRandomFeatures):
+        features, response = phi.features_along(torch.cat([samples, context[None]]), word)
+        return features[:-1], features[-1].double(), response
+    rows = features_of(phi, samples)
+    with torch.no_grad():
+        own = phi(like_parameters(phi, context)).to(torch.float64)
+    return rows, own, None
 
 
 def _check_samples(contexts: Any, X: Any) -> tuple[Tensor, Tensor]:

@@ -75,6 +75,23 @@ class _GaussianLayers:
         blocks = [self.weights[0].columns(w * self.d, (w + 1) * self.d) for w in words]
         return LayeredResponse(blocks, start, self.weights[1:], self.activation, together, _lengths(X, words))
 
+    def features_along(self, contexts: Tensor, word: int) -> tuple[Tensor, Response]:
+        """Features of contexts (B, n, d), (B, k), and the response at the last one along a word.
+
+        As calling the map and `respond`; where nothing is known of the weights, what both need is drawn at once.
+        """
+        first = self.weights[0]
+        if not isinstance(first, LazyGaussian):
+            return self(contexts), self.respond(contexts[-1], word)
+        self._check(contexts)
+        inputs = contexts.to(self.dtype).reshape(-1, self.n * self.d).mT  # nd B
+        block, products = first.draw_together(word * self.d, (word + 1) * self.d, inputs)
+        hidden = self.activation(products)
+        for weight in self.weights[1:]:
+            hidden = self.activation(weight @ hidden)
+        lengths = _lengths(contexts[-1], (word,))
+        return hidden.mT, LayeredResponse([block], products[:, -1], self.weights[1:], self.activation, lengths=lengths)
+
     def _check(self, X: Tensor) -> None:
         check_readable(X)
         if tuple(X.shape[-2:]) != (self.n, self.d):
