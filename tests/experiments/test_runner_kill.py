@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -198,6 +198,61 @@ def test_a_runner_that_is_killed_at_any_moment_loses_and_doubles_nothing(path: P
         summary = run(trials.experiment(trials.slow, trials=60), path, pool)
     assert (summary.stored, summary.done) == (before, 240 - before)
     assert trials.stored(path) == _undisturbed(tmp_path / "undisturbed.sqlite", 4, 60)
+
+
+# Runners that are children of one process, which has everything loaded: whole ones would take minutes. Every other one
+# has workers and is killed while they start, the moment from which on they must end by themselves; loading PyTorch in
+# them is what costs, so trials that are done are those of the others. Full runs are killed in the test above.
+_KILLS = """
+import os, random, signal, sys, time
+from pathlib import Path
+
+from experiments import trials
+from wordsway.experiments import executors, run
+
+store = Path(sys.argv[1])
+run(trials.experiment(trials.draw), store.with_name("warm.sqlite"), executors.inline())  # loads what trials need
+draw, killed = random.Random(7), 0
+for number in range(66):
+    child = os.fork()
+    if not child:
+        backend = executors.local(2) if number % 2 else executors.inline()
+        run(trials.experiment(trials.slow, trials=100), store, backend)
+        os._exit(0)
+    time.sleep(draw.uniform(0, 0.4))
+    os.kill(child, signal.SIGKILL)
+    killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+print(killed)
+"""
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    """The processes that inherited a mark in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("WORDSWAY_TEST_MARK") == mark:
+                found.append(process)
+    return found
+
+
+def test_sixty_six_kills_at_random_moments_leave_no_worker_and_lose_and_double_nothing(
+    path: Path, tmp_path: Path
+) -> None:
+    folders = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {"PYTHONPATH": folders, "OMP_NUM_THREADS": "1", "WORDSWAY_TEST_MARK": str(path)}
+    command = [sys.executable, "-c", _KILLS, str(path)]
+    printed = tmp_path / "printed"
+    with printed.open("w") as stream:  # no pipe: orphans would keep it open
+        code = subprocess.call(command, stdout=stream, stderr=subprocess.STDOUT, env=environment)
+    _assert_gone(_marked(str(path)))
+    assert (code, printed.read_text()) == (0, "66\n")
+    before = trials.count(path)
+    assert 20 < before < 400
+    with ThreadPoolExecutor(8) as pool:
+        summary = run(trials.experiment(trials.slow, trials=100), path, pool)
+    assert (summary.stored, summary.done) == (before, 400 - before)
+    assert trials.stored(path) == _undisturbed(tmp_path / "undisturbed.sqlite", 4, 100)
 
 
 @pytest.mark.parametrize("when", ["starting", "running"])

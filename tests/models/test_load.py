@@ -3,6 +3,8 @@
 import copy
 import importlib.util
 import json
+import math
+import random
 import socket
 import sys
 from collections.abc import Callable
@@ -15,6 +17,7 @@ import pytest
 import torch
 from data.conftest import HUB_NAME, Hub
 from huggingface_hub import constants
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import nn
 
@@ -297,6 +300,40 @@ def test_flipped_bits_of_a_gguf_file_are_one_line_at_most(tmp_path: Path, monkey
             refusals.append(str(error))
     assert len(refusals) > 5
     assert not any("\n" in refusal for refusal in refusals)
+
+
+def test_three_hundred_flipped_bits_of_safetensors_give_the_weights_of_the_file_or_one_line(
+    bert: tuple[Path, Any],
+) -> None:
+    """Half of them in the head; a flip among the weights is another model, whose numbers must be its own."""
+    folder, network = bert
+    path = folder / "model.safetensors"
+    good = path.read_bytes()
+    head = 8 + int.from_bytes(good[:8], "little")
+    draw = random.Random(0)
+    loaded, refusals = 0, []
+    for number in range(300):
+        damaged = bytearray(good)
+        place = draw.randrange(head) if number % 2 else draw.randrange(head, len(good))
+        damaged[place] ^= 1 << draw.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            model = ws.load(folder)
+            profile = model.profile("the film was", budget=16)
+        except WordswayError as error:
+            refusals.append(str(error))
+            continue
+        loaded += 1
+        network.load_state_dict(load_file(path), strict=False)
+        phi = model.features("the film was")
+        with torch.no_grad():
+            expected = network(inputs_embeds=phi.embedded[None])[0][0]
+        assert torch.allclose(phi(phi.embedded), expected, atol=1e-5)
+        assert torch.equal(phi.embedded, network.get_input_embeddings().weight[list(model.read("the film was").ids)])
+        assert all(math.isfinite(row["typical"]) for row in profile.rows() if row["typical"] is not None)
+    assert loaded > 130
+    assert len(refusals) > 100
+    assert [refusal for refusal in refusals if "\n" in refusal or len(refusal) > 500] == []
 
 
 @pytest.mark.parametrize(
