@@ -21,6 +21,7 @@ from wordsway.records import Record
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 EXAMPLES = (
+    "api.md",
     "guide.md",
     "word-sensitivity.md",
     "lazy-gaussian.md",

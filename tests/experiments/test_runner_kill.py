@@ -242,11 +242,11 @@ def test_sixty_six_kills_at_random_moments_leave_no_worker_and_lose_and_double_n
     folders = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
     environment = os.environ | {"PYTHONPATH": folders, "OMP_NUM_THREADS": "1", "WORDSWAY_TEST_MARK": str(path)}
     command = [sys.executable, "-c", _KILLS, str(path)]
-    printed = tmp_path / "printed"
-    with printed.open("w") as stream:  # no pipe: orphans would keep it open
-        code = subprocess.call(command, stdout=stream, stderr=subprocess.STDOUT, env=environment)
+    printed, complaints = tmp_path / "printed", tmp_path / "complaints"
+    with printed.open("w") as out, complaints.open("w") as err:  # no pipes: orphans would keep them open
+        code = subprocess.call(command, stdout=out, stderr=err, env=environment)
     _assert_gone(_marked(str(path)))
-    assert (code, printed.read_text()) == (0, "66\n")
+    assert (code, printed.read_text()) == (0, "66\n"), complaints.read_text()
     before = trials.count(path)
     assert 20 < before < 400
     with ThreadPoolExecutor(8) as pool:
