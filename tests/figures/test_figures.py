@@ -128,6 +128,11 @@ def test_the_sizes_of_the_papers_on_kernels_and_smoothness() -> None:
     assert (ntk["d"], ntk["widths"].split()[0], ntk["widths"].split()[-1]) == (1000, "15", "300")
     for point in (rf, ntk):
         assert {"square", "tanh", "cos", "softplus"} <= set(point["activations"].split())
+    losses = list(figure("ntk-loss").grid(RunConfig("paper")))
+    assert [(min(values), max(values)) for values in (_sizes(losses, "samples"), _sizes(losses, "width"))] == [
+        (400, 12_000),
+        (22, 122),
+    ]
     eigenvalues = [point for point in figure("ntk-lambda").grid(RunConfig("paper")) if point["data"] == "gaussian"]
     assert (_sizes(eigenvalues, "samples"), max(_sizes(eigenvalues, "width"))) == ({1000, 2000, 3000}, 1000)
     real = list(figure("smooth-real").grid(RunConfig("paper")))
@@ -187,6 +192,7 @@ ASSUMED: dict[
     },
     "ntk-loss": {
         ("slides, minimum over-parameterization", "width = Omega~(sqrt(N))"): False,
+        ("slides, minimum over-parameterization", "phi is smooth"): False,
         ("slides, minimum over-parameterization", "concentrated i.i.d. inputs"): True,
     },
     "ntk-chain": {("slides, minimum over-parameterization", "width = Omega~(sqrt(N))"): True},
@@ -570,8 +576,21 @@ def _widest(values: Record) -> Change:
         ("ntk-lambda", lambda point, record: {"status": "regular"}, ["fewer parameters"]),
         ("ntk-lambda", lambda point, record: {"status": "singular"}, ["it is not"]),
         ("ntk-lambda", lambda point, record: {"smallest_eigenvalue": 0.5}, ["comes closer"]),
-        ("ntk-loss", lambda point, record: {"loss": 0.5}, ["every sample is fitted"]),
-        ("ntk-loss", lambda point, record: {"loss": 0.0}, ["they are not"]),
+        (
+            "ntk-loss",
+            lambda point, record: {"loss": 0.5} if point["width"] > 30 else {},
+            ["every sample is fitted"],
+        ),
+        (
+            "ntk-loss",
+            lambda point, record: {"loss": 0.0 if 30 * point["width"] > point["samples"] else 0.5},
+            ["a multiple of sqrt(N)"],
+        ),
+        (
+            "ntk-loss",
+            lambda point, record: {"loss": 0.0} if point["width"] == 8 else {},
+            ["they are not", "a multiple of sqrt(N)"],
+        ),
         (
             "robust-rf",
             _swept(lambda name, count, width: math.sqrt(count)),
@@ -796,6 +815,28 @@ def test_a_pyramid_that_is_fitted_from_most_starts_is_weaker_than_the_source() -
 
         rows = table("ntk-pyramid", change, RunConfig(trials=3))
         assert [one.word for one in figure("ntk-pyramid").claims(rows)[:2]] == words
+
+
+def test_random_labels_that_are_fitted_from_most_starts_are_weaker_than_the_source() -> None:
+    starts = iter(range(10**6))
+
+    def change(point: Record, record: Record) -> Record:
+        wide = record["parameters"] >= 3 * point["samples"]
+        return {"loss": 0.5} if wide and next(starts) < 1 else {}
+
+    first = figure("ntk-loss").claims(table("ntk-loss", change))[0]
+    assert (first.word, first.weaker) == ("weaker than the source", "not from every start")
+
+
+def test_the_least_width_is_known_only_where_some_widths_fit_and_others_do_not() -> None:
+    def measured(rows: list[Record]) -> tuple[bool | None, str]:
+        verdict = figure("ntk-loss").claims(rows)[1]
+        return verdict.holds, verdict.measured
+
+    rows = table("ntk-loss")
+    assert measured(rows) == (True, "16 (N = 400), 22 (N = 1200): 0.64 to 0.80 sqrt(N)")
+    assert measured([{**row, "fitted": row["trials"]} for row in rows])[0] is None
+    assert measured([row for row in rows if row["samples"] == 400])[0] is None
 
 
 def test_trained_networks_that_miss_labels_are_not_compared() -> None:

@@ -65,6 +65,23 @@ def test_descent_interpolates_with_enough_parameters_and_not_with_too_few() -> N
     assert len(wide.losses) < 4000
 
 
+def test_descent_is_in_the_precision_of_the_inputs() -> None:
+    network, X, y = Network.drawn([6, 20, 20], "relu", scale=2.0), normal(40, 6), normal(40, seed=1)
+    single, double = (descend(network, X.to(dtype), y, 200) for dtype in (torch.float32, torch.float64))
+    assert {weight.dtype for weight in single.network.weights} == {torch.float32}
+    assert {weight.dtype for weight in double.network.weights} == {torch.float64}
+    torch.testing.assert_close(single.losses[:20], double.losses[:20], rtol=1e-4, atol=1e-6)
+    assert single.losses[0] != double.losses[0]
+
+
+@pytest.mark.parametrize(("width", "rate"), [(60, 0.01), (400, 0.0025)])
+def test_the_first_step_of_adam_is_smaller_for_wide_layers(width: int, rate: float) -> None:
+    network, X, y = Network.drawn([6, width], "tanh"), normal(4, 6), normal(4, seed=1)
+    moved = descend(network, X, y, 1).network
+    steps = torch.cat([(new - old).flatten() for new, old in zip(moved.weights, network.weights, strict=True)])
+    assert float(steps.abs().max()) == pytest.approx(rate, rel=1e-4)
+
+
 def test_descent_leaves_the_network_as_it_was() -> None:
     network = Network.drawn([3, 4], "tanh", biases=True)
     before = [weight.clone() for weight in network.weights]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from scipy.special import lambertw
 
+from wordsway.activations import ACTIVATIONS
 from wordsway.experiments import TrialResult
 from wordsway.sensitivity import Assumption, Assumptions
 
@@ -21,8 +22,8 @@ _WORST = "poster, contribution 1"
 _MEAN_FIELD = "poster, contribution 3"
 
 
-def wide_enough(results: Sequence[TrialResult]) -> Iterator[Assumptions]:
-    """Yield those of ntk-lambda, ntk-loss and ntk-chain: networks of equal widths with the activation tanh.
+def wide_enough(results: Sequence[TrialResult], activation: str = "tanh") -> Iterator[Assumptions]:
+    """Yield those of ntk-lambda, ntk-loss and ntk-chain: networks of equal widths.
 
     Omega~(sqrt(N)) neurons per layer are compared with the constant 1 and without logarithms.
     """
@@ -32,7 +33,7 @@ def wide_enough(results: Sequence[TrialResult]) -> Iterator[Assumptions]:
         checks = (
             Assumption(_WIDE, "width = Omega~(sqrt(N))", "sqrt(N)", "width", math.sqrt(samples), float(width)),
             Assumption(_WIDE, "pyramidal topology", "equal widths", certain=True),
-            Assumption(_WIDE, "phi is smooth", "tanh", certain=True),
+            Assumption(_WIDE, "phi is smooth", activation, certain=not ACTIVATIONS[activation].nonsmooth),
             Assumption(_WIDE, "concentrated i.i.d. inputs", law, certain=True if data == "gaussian" else None),
         )
         yield Assumptions("ntk", None, width, checks)

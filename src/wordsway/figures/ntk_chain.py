@@ -111,7 +111,7 @@ def plot(rows: Table, figure: style.Figure) -> None:
         for number, (name, label) in enumerate(_CURVES.items()):
             style.curve(axes, x, [row[name] for row in line], label, number)
         style.theory(axes, x, [1.0] * len(x), "multiple of $I$")
-        axes.set_ylim(low / 1.5, high * 3)  # one scale for all N, with space for the legend
+        axes.set_ylim(low / 1.5, high * 10)  # one scale for all N, with space for the legend
         style.finish(
             axes, "parameters / samples", "smallest eigenvalue / multiple of $I$", _powers(x), logarithmic=True
         )

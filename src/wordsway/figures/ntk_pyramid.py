@@ -18,7 +18,6 @@ SAMPLES = {"quick": (60,), "paper": (60, 200)}
 SHARES = {"quick": (0.25, 0.5, 1.0, 2.0), "paper": (0.25, 0.5, 1.0, 1.5, 2.0)}  # of neurons over samples
 TAILS = ("8 4", "8 6 4 2")  # widths of the layers after the wide one
 STEPS = 8000
-_RATE = 1e-2  # a step of Adam changes outputs by about the rate times the width: beyond 100 neurons 1 / width
 _D = 10
 _FITTED = 1e-4
 _ENOUGH = 1.2  # times as many neurons as samples: then the kernel of the features has to be regular
@@ -40,7 +39,7 @@ def trial(parameters: Parameters, seed: int) -> TrialRecord:
         smallest = smallest_eigenvalue(kernel)
         record[name] = smallest.value / float(kernel.diagonal().mean())
         record[f"{name}_singular"] = smallest.singular
-    descent = descend(network, inputs, labels, STEPS, min(_RATE, 1 / width), _FITTED / 10)
+    descent = descend(network, inputs, labels, STEPS, enough=_FITTED / 10)
     return {**record, "loss": descent.loss}
 
 

@@ -32,7 +32,7 @@ def train_first_weight(network: Network, X: Any, y: Any, steps: int, enough: flo
     It ends after `steps` steps, or where the loss |f - y|^2 / N is at most `enough`: a factor e^2 of the loss takes
     about lambda_max / lambda_min steps. Cost: O(N parameters) per step.
     """
-    inputs, labels = check_samples(network, X, y)
+    inputs, labels = (part.double() for part in check_samples(network, X, y))
     rate = 1 / float(torch.linalg.eigvalsh(ntk(network, inputs, layer=0))[-1])
     first, *others = (weight.double() for weight in network.weights)
     losses = []
