@@ -1,6 +1,7 @@
-"""Run the benchmarks: ``python -m benchmarks [CASE ...] [--list] [--quick] [--resume]``.
+"""Run the benchmarks: ``python -m benchmarks [CASE ...] [--skip CASE] [--list] [--quick] [--resume]``.
 
-Exit code 1 when a target does not hold, or a case did not finish. A run of all cases at full size writes RESULTS.md.
+Exit code 1 when a target does not hold, or a case did not finish. A run of all cases at full size writes RESULTS.md,
+which names those that were skipped.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def main(
 ) -> int:
     """Run the chosen cases, print their tables, and return the exit code."""
     options = _parser().parse_args(arguments)
-    unknown = [name for name in options.cases if name not in CASES]
+    unknown = [name for name in (*options.cases, *options.skip) if name not in CASES]
     if unknown:
         print(f"unknown case {unknown[0]!r}: choose from {', '.join(CASES)}", file=sys.stderr)
         return 2
@@ -37,7 +38,7 @@ def main(
         width = max(map(len, CASES))
         print("\n".join(f"{name.ljust(width)}  {case.summary}" for name, case in CASES.items()))
         return 0
-    chosen = list(dict.fromkeys(options.cases)) or list(CASES)
+    chosen = [name for name in dict.fromkeys(options.cases or CASES) if name not in options.skip]
     busy = load()
     if busy is not None and busy > 0.5:
         print(f"the machine is busy (load {busy:.1f}): times will be too long, and ratios off", file=sys.stderr)
@@ -46,8 +47,8 @@ def main(
     print(f"{time.perf_counter() - begin:.0f} s in all", file=sys.stderr)
     print(machine(), end="\n\n")
     print(render(outcomes, targets=not options.quick))
-    if not options.quick and len(chosen) == len(CASES):
-        results.write_text(page(outcomes, busy), encoding="utf-8")
+    if not options.quick and not options.cases:
+        results.write_text(page(outcomes, busy, options.skip), encoding="utf-8")
         print(f"written to {results.parent.name}/{results.name}", file=sys.stderr)
     return _verdict(outcomes, options.quick)
 
@@ -59,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         "size, write benchmarks/RESULTS.md; some of them only print.",
     )
     parser.add_argument("cases", metavar="CASE", nargs="*", help="cases to run; default: all")
+    parser.add_argument("--skip", metavar="CASE", action="append", default=[], help="leave out a case; may be repeated")
     parser.add_argument("--list", action="store_true", help="list the cases")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, no targets, nothing written: does it run?")
     parser.add_argument(

@@ -124,10 +124,11 @@ def table(lines: Sequence[Mapping[str, str]]) -> str:
     return "".join(f"| {line} |\n" for line in padded)
 
 
-def page(outcomes: Sequence[Outcome], load: float | None = None) -> str:
+def page(outcomes: Sequence[Outcome], load: float | None = None, skipped: Sequence[str] = ()) -> str:
     """The whole of RESULTS.md; `load` is that of the machine before the run, where it is known."""
     idle = "" if load is None else f" Load before the run: {load:.1f}."
-    return f"{PREFACE}\n{machine()}{idle}\n\n{render(outcomes)}"
+    without = f"\nNot measured in this run: {', '.join(skipped)}.\n" if skipped else ""
+    return f"{PREFACE}\n{machine()}{idle}\n{without}\n{render(outcomes)}"
 
 
 def machine() -> str:

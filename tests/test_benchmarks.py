@@ -355,6 +355,18 @@ def test_all_targets_held_give_exit_code_0_and_a_page_only_for_a_run_of_all_case
     assert "## Targets" in results.read_text()
 
 
+def test_the_page_names_the_cases_that_were_skipped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = Outcome(_OUTCOME.rows, _OUTCOME.targets[:1])
+    _stand_in(monkeypatch, good, ChildError("too long"))
+    results = tmp_path / "out.md"
+    assert program.main(["--skip", "case-1"], results=results) == 0
+    assert "Not measured in this run: case-1." in results.read_text()
+    assert program.main(["--skip", "case-7"], results=results) == 2
+    assert "unknown case 'case-7'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("options", [[], ["--quick"]])
 def test_a_case_that_does_not_finish_fails_and_the_others_still_run(
     options: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
