@@ -22,7 +22,7 @@ def grid(config: RunConfig) -> Iterable[Parameters]:
 
 def claims(table: Table) -> list[Verdict]:
     def judge(panel: str, rows: Table) -> list[Verdict]:
-        with_projections = f"{panel}: so it is with queries, keys and values (Remark 5.2)"
+        with_projections = f"{panel}: also with queries, keys and values (Remark 5.2)"
         return [
             above(f"{panel}: S > 1 in every trial", of_map(rows, "raf"), 1.0),
             above(with_projections, of_map(rows, "qkv"), 1.0),
