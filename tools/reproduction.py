@@ -38,7 +38,7 @@ STATEMENTS = {  # by figure: what the paper, poster or slides state, and the mai
         "S of softmax attention is above 1 at any n",
         "a response in O(n d); the moved word stays in the ball",
     ),
-    "fig3-relu": ("with ReLU it is smaller and falls with n", "a basin of the ReLU landscape is searched on its own"),
+    "fig3-relu": ("with ReLU it is smaller and falls with n", "basins of the ReLU landscape are searched separately"),
     "theorem51": (
         "in contexts of n = c d / log^4 d words, one word captures a constant share of the rows",
         "not a figure of the paper",
@@ -80,7 +80,7 @@ STATEMENTS = {  # by figure: what the paper, poster or slides state, and the mai
     "robust-rf": ("S = Omega(N^(1/6)) for any k, where E phi' is not 0", "gelu and relu are added"),
     "robust-ntk": (
         "S = O(sqrt(N d / p)) for even activations, up to logarithms",
-        "the second derivative of tanh is the right one",
+        "the second derivative of tanh is corrected",
     ),
 }
 
