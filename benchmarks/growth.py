@@ -174,9 +174,9 @@ def draw(curves: Sequence[tuple[Kernel, list[int], list[float], float]], path: P
         line = [seconds[-1] * (n / sizes[-1]) ** kernel.stated for n in sizes]
         ax.loglog(sizes, line, "--", color="0.5", label=f"{kernel.axis}^{kernel.stated} stated, {exponent:.2f} fitted")
         ax.set_ylim(bottom=min(seconds) / 2)
-        ax.set_title(kernel.name, fontsize=8)
+        ax.set_title(kernel.name, fontsize=7)
         ax.set_xlabel(kernel.axis, fontsize=8)
-        ax.tick_params(labelsize=7)
+        ax.tick_params(which="both", labelsize=6)
         ax.legend(fontsize=7)
     figure.supylabel("CPU seconds, one core", fontsize=8)
     figure.savefig(path, dpi=100, metadata={"Software": None})

@@ -111,7 +111,7 @@ def plot(rows: Table, figure: style.Figure) -> None:
         for number, (name, label) in enumerate(_CURVES.items()):
             style.curve(axes, x, [row[name] for row in line], label, number)
         style.theory(axes, x, [1.0] * len(x), "multiple of $I$")
-        axes.set_ylim(low / 1.5, high * 10)  # one scale for all N, with space for the legend
+        axes.set_ylim(low / 1.5, high * 1.5)  # one scale for all N
         style.finish(
             axes, "parameters / samples", "smallest eigenvalue / multiple of $I$", _powers(x), logarithmic=True
         )
@@ -120,6 +120,7 @@ def plot(rows: Table, figure: style.Figure) -> None:
     style.law(axes, rows, lambda ratio: ratio**-0.5, "∝ $(N/p)^{1/2}$", x="ratio")
     style.finish(axes, "parameters / samples", "", _powers([row["ratio"] for row in rows]), logarithmic=True)
     axes.set_ylabel("operator norm / multiple of $I$")
+    style.legend_below(figure, figure.axes[: len(groups)], 6)
 
 
 def _powers(values: Sequence[float]) -> list[float]:
