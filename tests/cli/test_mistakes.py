@@ -160,7 +160,7 @@ def test_mistakes_are_the_same_without_json(run: Run, command: str, message: str
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["measure"], "Missing argument 'MAP'."),
+        (["measure"], "give either MAP or --text TEXT"),
         (["measure", "raf", "--n", "four", "--d", "4"], "Invalid value for '--n'"),
         ([*MEASURE.split(), "--bogus"], "No such option: --bogus "),
         ([*MEASURE.split(), "--trails", "3"], "No such option: --trails (did you mean '--trials'?)"),
@@ -173,10 +173,10 @@ def test_mistakes_are_the_same_without_json(run: Run, command: str, message: str
         (["mesure", "raf"], "No such command 'mesure'."),
         (["hear"], "No such command 'hear'."),
         (["lipschitz", "--lengths", "16", "many"], "Invalid value for '--lengths'"),
-        (["swaps"], "give either TEXT or --input FILE, not both and not none"),
+        (["swaps"], "give either TEXT or --input FILE"),
         (["swaps", "a", "--word", "0", "--exhaustive", "--compare"], "--exhaustive and --compare exclude each other"),
-        (["text"], "give either TEXT or --input FILE, not both and not none"),
-        (["text", "a", "--input", "a.txt"], "give either TEXT or --input FILE, not both and not none"),
+        (["text"], "give either TEXT or --input FILE"),
+        (["text", "a", "--input", "a.txt"], "give either TEXT or --input FILE"),
         (["text", "a", "--column", "a"], "--column needs --input: one text has no columns"),
         (["text", "a", "--out", "a"], "--out needs --input: one text is not stored"),
         (["text", "a", "--layers"], "--layers needs --html: the page draws them"),

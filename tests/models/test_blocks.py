@@ -1,5 +1,6 @@
 """Bounds on whole blocks, against the Jacobians of the blocks as transformers computes them."""
 
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -90,7 +91,7 @@ def test_bounds_join_their_parts_and_blocks_their_product() -> None:
     def both(X: Tensor) -> Tensor:
         return run(double, 1, run(double, 0, X))
 
-    double = load(model.network.double())
+    double = load(deepcopy(model.network).double())  # the loaded one is kept for others
     X = model.layer_inputs([model.tokens(TEXT)], 0)[0].double()
     found = local_lipschitz(both, X).value
     assert bounds[0].wordwise < local_lipschitz(partial(run, double, 0), X).value < bounds[0].block

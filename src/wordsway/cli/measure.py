@@ -92,7 +92,7 @@ def measure(
     """
     of_map = (n, d, depth, width, activation) != (None,) * 5 or data != "gaussian" or ceiling not in ("quick", "none")
     for wrong, message in (
-        ((map_name is None) == (text is None), "give either MAP or --text TEXT, not both and not none"),
+        ((map_name is None) == (text is None), "give either MAP or --text TEXT"),
         (text is not None and of_map, f"{_OF_MAPS} are about maps: leave them out with --text"),
         (text is None and (model, on, device) != ("minilm", None, "auto"), "--model, --on and --device need --text"),
     ):

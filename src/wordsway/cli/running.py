@@ -94,7 +94,7 @@ def print_json(rows: Iterable[dict[str, Any]]) -> None:
 def texts_of(text: str | None, file: str | None, column: str | None, pair: str | None = None) -> list[Line] | None:
     """Return the texts of ``--input``, or None where one TEXT is given; exactly one of them must be."""
     for wrong, message in (
-        ((text is None) == (file is None), "give either TEXT or --input FILE, not both and not none"),
+        ((text is None) == (file is None), "give either TEXT or --input FILE"),
         (file is None and column is not None, "--column needs --input: one text has no columns"),
         (file is not None and pair is not None, "--pair and --input exclude each other: a pair is about one text"),
     ):
