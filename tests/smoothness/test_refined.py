@@ -52,6 +52,18 @@ def test_scores_that_float32_cannot_hold_are_searched_in_float64() -> None:
     assert (found.products > plain.products).all()
 
 
+@pytest.mark.parametrize("products", [24, 26, 28, 48])
+def test_a_second_search_with_few_products_does_not_replace_a_better_value(products: int) -> None:
+    draw = normal(8)
+    query, key, value = (draw(16, 16) / 4 for _ in range(3))
+    operator = AttentionJacobian(Attention(2500 * query.mT @ key, None, value), draw(1, 24, 16))
+    exact = float(top_triplets(operator, 1e-10, 400).values[0])
+    found = refined_triplets(operator, 1e-4, products)
+    assert float(found.values[0]) == pytest.approx(exact, rel=1e-6)
+    assert float(found.ceilings[0]) >= exact
+    assert bool(found.converged[0]) == (products == 48)
+
+
 def test_what_overflows_in_float32_is_measured() -> None:
     layer, X = Attention(1e-80 * torch.eye(8).double(), None), normal(3)(20, 8)
     found, plain = _both(layer, 1e40 * X[None])

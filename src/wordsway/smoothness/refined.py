@@ -24,8 +24,8 @@ def refined_triplets(operator: AttentionJacobian, tolerance: float, products: in
     lower bound on the largest singular value up to rounding errors in float64, and below that of a search in float64
     by the square of the error of v. Ceilings and doubts allow for products that are wrong by 1e-5 of the value. An
     operator is searched again in float64 where its products differ by more than that at the witness, and where the
-    residual in float64 is above the tolerance. Tolerances below 2e-5, few inputs and few products are searched in
-    float64.
+    residual in float64 is above the tolerance; where no products are left for that, it has no ceiling. Tolerances below
+    2e-5, few inputs and few products are searched in float64.
     """
     few = products < 4 or math.prod(operator.inputs[1:]) <= DENSE
     if operator.like.dtype != torch.float64 or few or tolerance < 2 * _ERROR:
@@ -37,15 +37,18 @@ def refined_triplets(operator: AttentionJacobian, tolerance: float, products: in
     refined, errors = _in_double(operator, found)
     right = refined.residuals <= tolerance * refined.values
     sure = right & (errors <= _ERROR * refined.values)
-    refined.converged[~right] = False
+    refined.converged[~sure] = False
+    wrong = errors > _ERROR * refined.values
+    refined.ceilings[wrong], refined.doubts[wrong] = math.inf, 1.0  # they rest on products within that
     left = products - int(refined.products.max())
     again = (found.converged & ~sure).nonzero().flatten()
     if len(again) and left >= 2:
         repeated = top_triplets(operator.take(again), tolerance, left, seed)
-        spent = refined.products[again]
-        for name in (field.name for field in fields(Triplets) if field.name != "failure"):
-            getattr(refined, name)[again] = getattr(repeated, name)
-        refined.products[again] += spent
+        refined.products[again] += repeated.products
+        # with few products left the first search may be the better one
+        better = repeated.converged | (repeated.values >= refined.values[again])
+        for name in (field.name for field in fields(Triplets) if field.name not in ("failure", "products")):
+            getattr(refined, name)[again[better]] = getattr(repeated, name)[better]
     return refined
 
 
