@@ -117,6 +117,16 @@ def test_a_large_model_has_the_weights_that_it_yields(count: int, monkeypatch: p
     torch.testing.assert_close(weights @ weights.mT, drawn @ drawn.mT)  # a rotation: the law is that of what was drawn
 
 
+def test_inputs_of_large_dimension_are_not_rotated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rotation takes d^2 numbers, more than the features of few inputs."""
+    monkeypatch.setattr(robustness, "_LARGE", 1)
+    monkeypatch.setattr(robustness, "_CONDITION", 2)
+    monkeypatch.setattr(robustness, "BLOCK", 8 * 12**2 - 1)
+    model = FeatureModel("rf", normal(5, 12), normal(5, seed=1), 60, "tanh", seed=3)
+    drawn = torch.cat(list(feature_rows(60, 12, 3, 60))).double()
+    torch.testing.assert_close(torch.cat(list(model.weights())), drawn)
+
+
 @pytest.mark.parametrize("count", [1, 5, 12, 20])
 def test_triangular_inputs_have_the_same_products(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "_PANEL", 3)

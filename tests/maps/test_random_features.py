@@ -12,6 +12,7 @@ from torch import Tensor
 from maps.twins import normal, plain_layers
 from wordsway import DeepRandomFeatures, RandomFeatures, gaussian_context, random_feature_response, respond
 from wordsway.activations import ACTIVATIONS
+from wordsway.errors import InputError
 from wordsway.maps import FeatureMap, Response, random_features
 from wordsway.maps.layers import LayeredResponse
 from wordsway.testing import MapConformance
@@ -80,6 +81,8 @@ def test_features_and_a_response_of_one_draw_are_those_of_the_map(depth: int, st
     contexts = torch.stack([gaussian_context(N, D, seed) for seed in range(4)])
     weights = [normal(K, N * D, seed=1), normal(K, K, seed=2)][:depth] if stored else None
     phi = DeepRandomFeatures(N, D, depth, K, seed=3, weights=weights)
+    with pytest.raises(InputError, match=r"word must be 0\.\."):
+        phi.features_along(contexts, -1)
     features, response = phi.features_along(contexts, 1)
     moves = normal(5, D, seed=7)
     torch.testing.assert_close(phi(contexts), features)

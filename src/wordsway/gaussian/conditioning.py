@@ -11,7 +11,9 @@ _PANEL_BYTES = 1 << 28  # bound on the working copy of a panel
 _CHECKED_BYTES = 1 << 26  # blocks larger than this are checked against the free memory
 _CHUNK_BYTES = 1 << 28  # bound on the growth of one chunk
 _FIRST = 8  # rows of the first chunk
-_PIVOT = 1e-4  # of a Cholesky factor, relative to the largest: below it inputs are treated one panel after another
+# Pivots of a Cholesky factor, relative to the largest, below which inputs are treated one panel after another: errors
+# of the basis that is made later grow by their inverse, to 1e-5 in float32.
+_PIVOT = {torch.float64: 1e-4, torch.float32: 1e-2}
 
 
 class Rows:
@@ -144,7 +146,7 @@ class Conditioning:
         wide = rest.double()
         factor, failed = torch.linalg.cholesky_ex(wide @ wide.mT)
         pivots = factor.diagonal()
-        if bool(failed) or not float(pivots.min()) >= _PIVOT * float(pivots.max()):
+        if bool(failed) or not float(pivots.min()) >= _PIVOT[self.dtype] * float(pivots.max()):
             return None
         known, fresh = (empty(count, left.length, self.dtype) for count in (width, total))
         for output in (*known, *fresh):

@@ -183,8 +183,9 @@ def feature_robustness(
     -----
     Random features of 10^9 products or more are computed in float32, and their kernel is summed and solved in float64:
     S agrees to about 6 digits. Where its inverse condition is below 1e-5, all is computed again in float64. For so many
-    the inputs X are rotated first, X = L Q^T with a triangular L: the law of the weights V knows no direction, so that
-    V = W Q^T with independent entries of W has the same law, and X V^T = L W^T takes half the operations where N <= d.
+    the inputs X are rotated first, X = L Q^T with a triangular L, where d is up to 3,000: the law of the weights
+    V knows no direction, so that V = W Q^T with independent entries of W has the same law, and X V^T = L W^T takes half
+    the operations where N <= d.
     Cost: rf O(N k (d + N)), ntk O(N k (d + N) + N^2 d), and N^3 / 3 for the solution; memory N^2, N k up to
     3 GB, and blocks of 80 MB.
     """
@@ -207,9 +208,10 @@ class FeatureModel:
         count = len(self.inputs)
         memory.require(4 * 8 * count**2 + 3 * BLOCK, f"a {count} x {count} kernel", "use fewer samples")
         large = kind == "rf" and self.inputs.numel() * self.width >= _LARGE
+        d = self.inputs.shape[1]
         self._rotation: Tensor | None = None  # Q (d, d): X Q is triangular
         with ResourceUsage() as self.cost:
-            if large:
+            if large and 8 * d**2 <= BLOCK:
                 self._rotation = torch.linalg.qr(self.inputs.mT, mode="complete")[0]
             solver = self._solver(torch.float32 if large else torch.float64, features)
             if large and solver.inverse_condition < _CONDITION:

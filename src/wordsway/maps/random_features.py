@@ -16,7 +16,7 @@ from torch import Tensor
 from wordsway import memory
 from wordsway.activations import Activation
 from wordsway.activations import activation as named
-from wordsway.checks import as_array, as_context, check_position, check_readable, check_size
+from wordsway.checks import as_array, as_context, check_position, check_readable, check_size, check_word
 from wordsway.errors import InputError
 from wordsway.gaussian import DenseGaussian, GaussianMatrix, LazyGaussian
 from wordsway.maps.layers import LayeredResponse
@@ -80,7 +80,7 @@ class _GaussianLayers:
 
         As calling the map and `respond`; where nothing is known of the weights, what both need is drawn at once.
         """
-        first = self.weights[0]
+        first, word = self.weights[0], check_word(self.n, word)
         if not isinstance(first, LazyGaussian):
             return self(contexts), self.respond(contexts[-1], word)
         self._check(contexts)
