@@ -15,6 +15,7 @@ from cli.conftest import Run
 from wordsway import sensitivity
 from wordsway.cli import main
 from wordsway.maps.catalogue import MAPS, PAPER
+from wordsway.sensitivity import response_profile
 
 KEYS = ["map", "n", "d", "word", "seed", "sensitivity", "ceiling", "seconds", "peak_mb", "dtype", "status"]
 MORE = ["radius", "data", "ceiling_kind", "failure"]
@@ -113,11 +114,13 @@ def test_a_text_is_measured_as_the_library_measures_its_map(run: Run, word: str 
     assert list(row) == [*KEYS, *MORE, "on", "spelling"]
     model = wordsway.load("minilm")
     phi = model.features(text)
-    radius = float(phi.embedded[tokens].norm(dim=1).max())
-    together = len(tokens) > 1
+    radius = float(phi.embedded[tokens].double().norm())
     assert [one.tokens for one in model.read(text).scored if one.text == row["spelling"]] == [tuple(tokens)]
-    expected = wordsway.word_sensitivity(phi, phi.embedded, tokens, radius, together=together, ceiling=None, seed=3)
+    expected = response_profile(phi.along([tuple(tokens)]), [0], [radius], seed=3).at(0)
     assert row["sensitivity"] == expected.value > 0
+    if len(tokens) == 1:
+        alone = wordsway.word_sensitivity(phi, phi.embedded, tokens[0], radius, ceiling=None, seed=3)
+        assert expected.value == pytest.approx(alone.value, rel=1e-6)
     assert (row["radius"], row["ceiling"], row["dtype"]) == (radius, None, "float32")
     assert (row["map"], row["data"], row["on"], row["seed"]) == ("minilm", text, "last", 3)
     assert (row["n"], row["d"]) == tuple(phi.embedded.shape)

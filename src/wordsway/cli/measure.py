@@ -160,14 +160,15 @@ def _measure_text(
     device: str,
     as_json: bool,
 ) -> None:
-    """Measure a model at a text: its rows are tokens, and a word of several tokens moves them together."""
+    """Measure a model at a text: its rows are tokens, and those of one word move in one ball."""
     from tqdm.auto import tqdm
 
     from wordsway.checks import check_choice, check_positive
     from wordsway.memory import ResourceUsage
     from wordsway.models import load
+    from wordsway.models.ball import word_radii
     from wordsway.report.measurements import print_trials
-    from wordsway.sensitivity import word_sensitivity
+    from wordsway.sensitivity import response_profile
 
     trial_seeds(trials, seed)
     if radius is not None:
@@ -178,18 +179,17 @@ def _measure_text(
     phi = model.features(read, on)
     X = phi.embedded
     n, d = X.shape
-    reaches = [float(X[list(one.tokens)].norm(dim=1).max()) if radius is None else radius for one in words]
+    reaches = word_radii(phi, words, radius).tolist()
 
     def trial(number: int) -> Rows:
         rows = []
         hidden = not sys.stderr.isatty()
         pairs = list(zip(words, reaches, strict=True))
         for one, reach in tqdm(pairs, desc="words", unit="word", delay=2, leave=False, disable=hidden):
-            together = len(one.tokens) > 1
             with ResourceUsage() as usage:
-                result = word_sensitivity(phi, X, one.tokens, reach, together=together, ceiling=None, seed=number)
+                result = response_profile(phi.along([one.tokens]), [one.position], [reach], seed=number).at(0)
             more = {"on": phi.output.name, "spelling": one.text}
-            rows.append({**_row(result, model.name, (n, d), number, usage, text, more), "word": one.position})
+            rows.append(_row(result, model.name, (n, d), number, usage, text, more))
         return rows
 
     moved = "all words" if word == "all" else f'word {words[0].position} "{words[0].text}"'
