@@ -4,6 +4,7 @@ import pytest
 import torch
 from maps.twins import normal
 
+from wordsway.errors import NumericalError
 from wordsway.kernels import FeatureModel, Network, ntk, train_first_weight, two_halves
 
 
@@ -35,6 +36,16 @@ def test_steps_that_run_out_are_reported() -> None:
     short = train_first_weight(network, X, y, 3)
     assert (short.interpolates, len(short.losses)) == (False, 4)
     assert short.loss == pytest.approx(float(((short.network(X) - y) ** 2).mean()))
+
+
+def test_a_network_without_gradients_is_refused() -> None:
+    with pytest.raises(NumericalError, match="the kernel of the first weight must not be 0"):
+        train_first_weight(two_halves(6, 5), torch.zeros(4, 6), normal(4), 5)
+
+
+def test_a_descent_that_diverges_ends_with_its_reason() -> None:
+    with pytest.raises(NumericalError, match="gradient descent diverges"):
+        train_first_weight(two_halves(4, 2, "square"), 3 * normal(6, 4), 1e4 * normal(6, seed=1), 200)
 
 
 def test_the_first_weight_moves_down_its_gradient() -> None:

@@ -164,6 +164,15 @@ def count_of(claim: str, table: Points, column: str, every: bool, measured: str 
     return judge(claim, table, lambda: (measured.format(count, trials), count == (trials if every else 0)))
 
 
+def by_most(verdict: Verdict, table: Points, column: str, weaker: str, most: float = 0.8) -> Verdict:
+    """Judge a claim on every trial that does not hold weaker than its source where it does for most trials.
+
+    By default these are 80%: fewer are not weaker than the source, but against it.
+    """
+    count, trials = (sum(row[name] for row in table) for name in (column, "trials"))
+    return replace(verdict, weaker=weaker if verdict.holds is False and count >= most * trials else "")
+
+
 def more_often(claim: str, wins: int, losses: int, source: str = "") -> Verdict:
     """Judge by a two-sided sign test at 5% that more trials are wins than losses; ties are left out of both."""
     if not wins + losses:

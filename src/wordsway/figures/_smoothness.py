@@ -59,12 +59,16 @@ def layer_of(parameters: Parameters) -> tuple[Model, Attention]:
     return model, model.attention(parameters["layer"], causal=parameters["causal"])
 
 
-def published_blocks(config: RunConfig) -> list[dict[str, Any]]:
-    """Return the layers of the published runs, masked and not: the first and the middle one of a BERT encoder."""
+def published_blocks(config: RunConfig, heads: int = 1) -> list[dict[str, Any]]:
+    """Return the layers of the published runs, masked and not: the first and the middle one of a BERT encoder.
+
+    None of other models, nor of one with fewer than `heads` heads.
+    """
     name, count = config.model or ENCODER, _ENCODER_LAYERS
     if config.model is not None:
         model = load(name)
-        if model.causal or model.network.config.model_type != "bert":
+        settings = model.network.config
+        if model.causal or settings.model_type != "bert" or settings.num_attention_heads < heads:
             return []
         count = model.layers
     layers = (0, count // 2)

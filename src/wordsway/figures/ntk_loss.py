@@ -9,7 +9,7 @@ from functools import partial
 
 from wordsway.contexts import gaussian_context
 from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
-from wordsway.experiments.claims import count_of, curves, judge, points, statistics
+from wordsway.experiments.claims import by_most, count_of, curves, judge, points, statistics
 from wordsway.figures import _assumed
 from wordsway.figures import _style as style
 from wordsway.kernels import Network, descend
@@ -20,7 +20,6 @@ WIDTHS = {"quick": (8, 11, 16, 22, 32, 45), "paper": (22, 32, 45, 63, 90, 122)}
 STEPS = 6000
 _FITTED = 1e-4
 _MANY, _FEW = 3.0, 0.8  # parameters over samples: then samples are fitted, or are not
-_MOST = 0.8  # of trainings: fewer are not weaker than the source, but against it
 _SPREAD = 1.5  # of the least widths over sqrt(N), which are known up to the step of the grid, sqrt(2)
 _ROOT = '"[Bombari, Amani and M., \'22] Layer width Omega~(sqrt(n)), # wide layers: all" (slides)'
 _NECESSARY = '"Omega(sqrt(n)) neurons necessary to interpolate (parameter counting or VC dimension bound)" (slides)'
@@ -62,9 +61,7 @@ def _fits(rows: Table) -> Verdict:
     many = [row for row in rows if row["ratio"] >= _MANY]
     claim = f"with {_MANY:g} times as many parameters as samples every sample is fitted"
     verdict = count_of(claim, many, "fitted", True, "{} of {} trainings")
-    count, total = (sum(row[name] for row in many) for name in ("fitted", "trials"))
-    weaker = "not from every start" if verdict.holds is False and count >= _MOST * total else ""
-    return replace(verdict, weaker=weaker, source=_ROOT)
+    return replace(by_most(verdict, many, "fitted", "not from every start"), source=_ROOT)
 
 
 def _root(rows: Table) -> Verdict:

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from wordsway.contexts import gaussian_context
 from wordsway.experiments import Estimate, Experiment, Parameters, RunConfig, Table, TrialRecord, TrialResult, Verdict
-from wordsway.experiments.claims import check, count_of, curves, each, points, statistics
+from wordsway.experiments.claims import by_most, check, count_of, curves, each, points, statistics
 from wordsway.figures import _assumed
 from wordsway.figures import _style as style
 from wordsway.kernels import Network, descend, ntk, smallest_eigenvalue
@@ -21,7 +21,6 @@ STEPS = 8000
 _D = 10
 _FITTED = 1e-4
 _ENOUGH = 1.2  # times as many neurons as samples: then the kernel of the features has to be regular
-_MOST = 0.8  # of trainings: fewer are not weaker than the source, but against it
 _FLOOR = 1e-10  # of drawn eigenvalues; those of singular kernels are rounding errors
 _PYRAMID = '"Need only one wide layer + pyramidal topology" (slides)'
 _WIDE = '"Need one wide layer with Omega(n) neurons!" (slides)'
@@ -74,7 +73,7 @@ def claims(rows: Table) -> list[Verdict]:
     enough = [row for row in rows if row["share"] >= _ENOUGH]
     narrow = [row for row in rows if row["share"] < 1]
     kernels = "{} of {} are singular"
-    wide = "with 1.2 times as many neurons as samples the kernel F_1 F_1^T of the wide layer is regular"
+    wide = f"with {_ENOUGH:g} times as many neurons as samples the kernel F_1 F_1^T of the wide layer is regular"
     least = "the tangent kernel is regular with fewer neurons than samples too"
     few = "with fewer neurons than samples F_1 F_1^T is singular"
     return [
@@ -90,9 +89,7 @@ def _fitted(tail: str, rows: Table) -> list[Verdict]:
     wide = [row for row in rows if row["share"] >= 1]
     claim = f"one layer of at least N neurons, then {', '.join(tail.split())}: every sample is fitted"
     verdict = count_of(claim, wide, "fitted", True, "{} of {} trainings")
-    count, total = (sum(row[name] for row in wide) for name in ("fitted", "trials"))
-    weaker = "not from every start" if verdict.holds is False and count >= _MOST * total else ""
-    return [replace(verdict, weaker=weaker, source=_PYRAMID)]
+    return [replace(by_most(verdict, wide, "fitted", "not from every start"), source=_PYRAMID)]
 
 
 def plot(rows: Table, figure: style.Figure) -> None:

@@ -22,9 +22,9 @@ _HEADS = {False: 0, True: 7}  # the first layer without a mask, the middle one w
 def grid(config: RunConfig) -> Iterable[Parameters]:
     """Return all layers over the lengths of a scale, and those of the published protocol over its own."""
     yield from shared.grid_over(LENGTHS)(config)
-    for block in shared.published_blocks(config):
+    for block in shared.published_blocks(config, heads=1 + max(_HEADS.values())):
+        head = {"protocol": PUBLISHED, "head": _HEADS[block["causal"]]}
         if block["causal"] == (block["layer"] > 0):
-            head = {"protocol": PUBLISHED, "head": _HEADS[block["causal"]]}
             yield from ({**block, **head, "n": n} for n in _PUBLISHED_LENGTHS[config.scale])
 
 

@@ -8,6 +8,7 @@ import torch
 
 from wordsway.activations import Activation
 from wordsway.checks import check_seed, check_size
+from wordsway.errors import NumericalError
 from wordsway.kernels.features import feature_rows
 from wordsway.kernels.flow import Descent, check_samples
 from wordsway.kernels.network import Network
@@ -33,7 +34,11 @@ def train_first_weight(network: Network, X: Any, y: Any, steps: int, enough: flo
     about lambda_max / lambda_min steps. Cost: O(N parameters) per step.
     """
     inputs, labels = (part.double() for part in check_samples(network, X, y))
-    rate = 1 / float(torch.linalg.eigvalsh(ntk(network, inputs, layer=0))[-1])
+    largest = float(torch.linalg.eigvalsh(ntk(network, inputs, layer=0))[-1])
+    if not largest > 0:
+        raise NumericalError(
+            "the kernel of the first weight must not be 0: use inputs and a network with gradients there"
+        )
     first, *others = (weight.double() for weight in network.weights)
     losses = []
     for step in range(check_size(steps, "steps") + 1):
@@ -43,5 +48,9 @@ def train_first_weight(network: Network, X: Any, y: Any, steps: int, enough: flo
         losses.append(float(rest @ rest) / len(rest))
         if losses[-1] <= enough or step == steps:
             break
-        first = first - rate * (passes.backward[0] * rest[:, None]).mT @ inputs
+        first = first - (passes.backward[0] * rest[:, None]).mT @ inputs / largest
+        if not bool(torch.isfinite(first).all()):
+            raise NumericalError(
+                "gradient descent diverges, since the kernel grows: scale the labels down or widen the network"
+            )
     return Descent(moved, losses[-1], torch.tensor(losses, dtype=torch.float64), losses[-1] <= enough)
