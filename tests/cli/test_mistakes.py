@@ -113,7 +113,7 @@ MISTAKES = [
     (f"{TEXT} --budget 0", "budget must be an integer >= 1, got 0"),
     (f"{TEXT} --on 9", "on must be a layer from 0 to 6, got 9: minilm has 6 layers"),
     (f"{TEXT} --on next", NO_NEXT),
-    (f"{TEXT} --chat", "the model must have a chat template, got none: give the text as it is"),
+    (f"{TEXT} --chat", "the model must have a chat template, got none: pass the text without chat"),
     (f"{TEXT} --model ./minilmm", "... got nothing there: check it (did you mean 'minilm'?)"),
     (f"{TEXT} --html none/page.html", "--html must name a file in an existing folder, got none/page.html"),
     ("text --input none.txt", "cannot read texts from none.txt (No such file or directory): check the path"),

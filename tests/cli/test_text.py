@@ -251,7 +251,7 @@ def test_an_interrupted_run_continues(run: Run, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Options, "measure", stop)
     code, out, err = run(*command, "--json")
     assert code == 130
-    assert err == "wordsway: interrupted: 1 of 3 texts are stored, run the same command again to go on\n"
+    assert err == "wordsway: interrupted: 1 of 3 texts are stored, run the same command again to continue\n"
     assert len(out.splitlines()) == 2
     assert len(run(*command, "--json").rows) == 6
     assert measured == ["A film", "A play", "A play", "A song"]

@@ -280,7 +280,7 @@ def test_an_interrupt_reports_what_is_stored_and_keeps_what_has_ended(path: Path
     planned = trials.experiment(trials=10)
     with pytest.raises(KeyboardInterrupt) as stopped:
         run(planned, path, Immediate(50, interrupt))
-    assert str(stopped.value) == "interrupted: 7 of 40 trials are stored, run the same command again to go on"
+    assert str(stopped.value) == "interrupted: 7 of 40 trials are stored, run the same command again to continue"
     summary = run(planned, path, Immediate(4))
     assert (summary.stored, summary.done) == (7, 33)
 

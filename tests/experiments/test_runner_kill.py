@@ -273,7 +273,9 @@ def test_an_interrupt_from_the_keyboard_ends_everything_in_one_line(path: Path, 
     assert err.count("\n") == 2, err
     first, second = err.splitlines()
     assert first.startswith(f"400 trials: running 400 on {count} worker")
-    assert second == (f"wordsway: interrupted: {there} of 400 trials are stored, run the same command again to go on")
+    assert second == (
+        f"wordsway: interrupted: {there} of 400 trials are stored, run the same command again to continue"
+    )
     _assert_gone(workers)
     assert len(_undisturbed(path, 4, 100)) == 400  # the same trials, now to their end
 

@@ -44,7 +44,7 @@ def test_the_frame_is_the_text_before_and_after_that_of_the_user(template: str, 
         ("{% for k in range(10**9) %}{% endfor %}", "Range too big"),
         ("{{ 1 / 0 }}", "division by zero"),
         ("{% if", "unexpected 'end of template'|Expected an expression"),
-        ("{{ raise_exception('a system must\n speak first') }}", "a system must speak first: give"),
+        ("{{ raise_exception('a system must\n speak first') }}", "a system must speak first: pass"),
         ("Hello.", "the text of the user 0 times"),
         ("{{ messages[0].content }} {{ messages[0].content }}", "the text of the user 2 times"),
     ],
@@ -53,7 +53,7 @@ def test_harmful_and_unusable_templates_are_refused_in_one_line(template: str, g
     with pytest.raises(InputError, match=f"^the chat template must write one message of a user, got .*({got})") as e:
         ChatTemplate(template).frame()
     assert "\n" not in str(e.value)
-    assert str(e.value).endswith(": give the text as it is")
+    assert str(e.value).endswith(": pass the text without chat")
 
 
 # Where templates come from

@@ -259,7 +259,9 @@ def test_only_the_text_of_the_user_has_words_in_a_chat(tmp_path: Path) -> None:
     kind = _read(_bytes(1000, "You are kind. {{ messages[0].content }} Answer:"), "are you kind", chat=True)
     assert _shown(kind) == ["are", "you", "kind"]
     assert kind.scored[0].start == len("You are kind. ")
-    with pytest.raises(InputError, match=r"^the model must have a chat template, got none: give the text as it is$"):
+    with pytest.raises(
+        InputError, match=r"^the model must have a chat template, got none: pass the text without chat$"
+    ):
         plain.with_words("bert", tmp_path).read("the film", chat=True)
 
 

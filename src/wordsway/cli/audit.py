@@ -27,7 +27,7 @@ On = Annotated[
 ]
 Budget = Annotated[int | None, typer.Option(metavar="N", help="candidates to try per text; default: all of them")]
 Exhaustive = Annotated[
-    bool, typer.Option("--exhaustive", help="go on after the first flip: the number of flips of each word")
+    bool, typer.Option("--exhaustive", help="continue after the first flip, to count the flips of each word")
 ]
 Limit = Annotated[int | None, typer.Option(metavar="N", help="audit N texts, drawn with --seed; default: all")]
 Against = Annotated[

@@ -44,7 +44,7 @@ Label = Annotated[
 ]
 Budget = Annotated[int | None, typer.Option(metavar="N", help="candidates to try; default: all of them")]
 Exhaustive = Annotated[
-    bool, typer.Option("--exhaustive", help="go on after the first flip: the share of flips of each word")
+    bool, typer.Option("--exhaustive", help="continue after the first flip, to count the flips of each word")
 ]
 
 

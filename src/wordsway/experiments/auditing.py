@@ -79,7 +79,7 @@ def audit(
     budget
         Candidates to try per text; default: all, or until one flips.
     exhaustive
-        Whether to go on after the first flip, so that the flips of each word are counted.
+        Whether to continue after the first flip, so that the flips of each word are counted.
     limit
         Number of texts, drawn with the seed; default: all.
     cut, chat

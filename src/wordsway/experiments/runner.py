@@ -201,7 +201,7 @@ def run_plan(
         except KeyboardInterrupt:
             stored = sum(map(store.has, trials))
             raise KeyboardInterrupt(
-                f"interrupted: {stored} of {len(trials)} trials are stored, run the same command again to go on"
+                f"interrupted: {stored} of {len(trials)} trials are stored, run the same command again to continue"
             ) from None
     counts = {state: session.counts[state] for state in (DONE, FAILED, DIED, _ELSEWHERE)}
     return RunSummary(len(trials), len(trials) - len(missing), **counts, problems=tuple(session.problems))

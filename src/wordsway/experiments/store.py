@@ -229,7 +229,7 @@ class Store:
             return self._db.execute(query, values).fetchall()
         except (sqlite3.Error, UnicodeError) as error:
             raise StoreError(
-                f"cannot read the store {self.path} ({_reason(error)}): it was left as it is; choose another folder"
+                f"cannot read the store {self.path} ({_reason(error)}): it was not changed; choose another folder"
             ) from error
 
 
@@ -252,7 +252,7 @@ def _inspect(path: Path) -> bool:
     try:
         if _application(path) != APPLICATION:
             raise InputError(
-                f"{path} is not a store of wordsway, but another file: it was left as it is; choose another folder"
+                f"{path} is not a store of wordsway, but another file: it was not changed; choose another folder"
             )
         with closing(_open_to_read(path)) as db:
             schema = _schema(db)
@@ -262,12 +262,12 @@ def _inspect(path: Path) -> bool:
         raise InputError(f"cannot read the store {path} ({_reason(error)}): wait, or choose another folder") from error
     except (sqlite3.DatabaseError, UnicodeError) as error:
         raise InputError(
-            f"the store {path} is damaged ({_reason(error)}): it was left as it is; choose another folder"
+            f"the store {path} is damaged ({_reason(error)}): it was not changed; choose another folder"
         ) from error
     if schema > len(MIGRATIONS):
         raise InputError(
             f"the store {path} is of a newer wordsway (schema {schema}, this one knows {len(MIGRATIONS)}): "
-            "it was left as it is; upgrade wordsway or choose another folder"
+            "it was not changed; upgrade wordsway or choose another folder"
         )
     return schema > 0  # 0: a process died while it made the file
 

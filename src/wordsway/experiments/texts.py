@@ -158,7 +158,7 @@ def profile_texts(
             yield result
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"interrupted: {done} of {len(texts)} texts are stored, run the same command again to go on"
+            f"interrupted: {done} of {len(texts)} texts are stored, run the same command again to continue"
         ) from None
 
 

@@ -128,7 +128,7 @@ def ntk_chain(network: Network, X: Any) -> Chain:
     values = torch.linalg.eigvalsh(twice)[1:]  # the first is 0, for the vector of ones
     scale = float(values.mean())
     if scale <= len(inputs) * torch.finfo(inputs.dtype).eps * float(block.diagonal().max()):
-        raise NumericalError("nothing is left of the centred chain: inputs or what is propagated back must differ")
+        raise NumericalError("the centred chain vanishes: inputs, or what is propagated back from them, must differ")
     return Chain(
         block=block,
         centred=centred,

@@ -58,7 +58,7 @@ class ChatTemplate:
 
 
 def _unusable(got: str) -> InputError:
-    return InputError(f"the chat template must write one message of a user, got {got}: give the text as it is")
+    return InputError(f"the chat template must write one message of a user, got {got}: pass the text without chat")
 
 
 def read_template(folder: Path) -> ChatTemplate | None:
@@ -129,7 +129,7 @@ class Tokenizer:
     def frame(self) -> tuple[str, str]:
         """Return what the chat template puts before and after the text of the user; see `ChatTemplate.frame`."""
         if self.chat is None:
-            raise InputError("the model must have a chat template, got none: give the text as it is")
+            raise InputError("the model must have a chat template, got none: pass the text without chat")
         return self.chat.frame()
 
     def openings(self, texts: list[str]) -> list[list[int]]:
@@ -187,7 +187,7 @@ def _check_ids(backend: tokenizers.Tokenizer, vocabulary: int, name: str) -> Non
     largest = max(backend.get_vocab().values(), default=0)
     if largest >= vocabulary:
         raise InputError(
-            f"{name} must have token ids below the {vocabulary} that {CONFIG} says, got {largest}: "
+            f"{name} must have token ids below the {vocabulary} of {CONFIG}, got {largest}: "
             "save the model with the tokenizer that belongs to it"
         )
 

@@ -1,4 +1,4 @@
-"""Conformance suites: tests to inherit for one's own matrices and maps."""
+"""Conformance suites: tests to inherit for your own matrices and maps."""
 
 from wordsway.testing.gaussian import GaussianMatrixConformance
 from wordsway.testing.maps import MapConformance
