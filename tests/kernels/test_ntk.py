@@ -152,7 +152,7 @@ def test_a_chain_without_differences_has_no_scale() -> None:
         (Network.drawn([3, 4, 4]), normal(1, 3).expand(4, 3)),
         (Network.drawn([3, 4, 4], "identity"), normal(4, 3)),
     ):
-        with pytest.raises(NumericalError, match="inputs or what is propagated back must differ"):
+        with pytest.raises(NumericalError, match="inputs, or what is propagated back from them, must differ"):
             ntk_chain(network, X)
 
 

@@ -369,7 +369,7 @@ def test_pickled_weights_are_refused_before_any_review_is_tokenized(library: Lib
         ({"hidden_size": 32}, r"word_embeddings.weight of shape \(\d+, 16\) in place of \(\d+, 32\): save"),
         ({"max_position_embeddings": 65}, r"position_embeddings.weight of shape \(64, 16\) in place of \(65, 16\)"),
         ({"type_vocab_size": 1}, r"token_type_embeddings.weight of shape \(2, 16\) in place of \(1, 16\)"),
-        ({"vocab_size": 50}, "tokenizer.json must have token ids below the 50 that config.json says, got"),
+        ({"vocab_size": 50}, "tokenizer.json must have token ids below the 50 of config.json, got"),
     ],
 )
 def test_configurations_that_do_not_fit_are_refused(
