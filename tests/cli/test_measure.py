@@ -2,6 +2,7 @@
 
 import io
 import json
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -343,6 +344,20 @@ def test_an_interrupt_is_one_line_and_keeps_finished_trials(run: Run, monkeypatc
     assert [(one.code, one.err) for one in (table, rows)] == [(130, "wordsway: interrupted\n")] * 2
     assert "(1 trial)" in table.out
     assert rows.out.count("\n") == 1
+
+
+@pytest.mark.parametrize("ignored", [False, True])  # as in the background of a shell without job control
+def test_sigterm_ends_a_command_like_an_interrupt(ignored: bool, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    _at_each_search(monkeypatch, lambda seed: signal.raise_signal(signal.SIGTERM) if seed == 1 else None)
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    if ignored:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        ended = run(*RAF, "--trials", 5, "--json")
+    finally:
+        signal.signal(signal.SIGINT, handlers[0])
+    assert (ended.code, ended.err, ended.out.count("\n")) == (143, "wordsway: interrupted\n", 1)
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
 
 
 def test_a_bug_is_not_reported_as_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:

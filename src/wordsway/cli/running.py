@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 import typer
@@ -21,17 +24,40 @@ Rows: TypeAlias = list[dict[str, Any]]
 
 
 def interruptible(command: Callable[P, None]) -> Callable[P, None]:
-    """End a command in one line when it is interrupted from the keyboard."""
+    """End a command in one line when it is interrupted from the keyboard, or by SIGTERM as schedulers do."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            command(*args, **kwargs)
-        except KeyboardInterrupt as interrupt:
-            notice(f"wordsway: {interrupt if interrupt.args else 'interrupted'}")
-            raise typer.Exit(130) from None
+        with _interrupts_by_sigterm() as received:
+            try:
+                command(*args, **kwargs)
+            except KeyboardInterrupt as interrupt:
+                notice(f"wordsway: {interrupt if interrupt.args else 'interrupted'}")
+                raise typer.Exit(128 + (signal.SIGTERM if received else signal.SIGINT)) from None
 
     return run
+
+
+@contextmanager
+def _interrupts_by_sigterm() -> Iterator[list[int]]:
+    """Treat SIGTERM like an interrupt from the keyboard; the list that is yielded tells whether it was received."""
+    received: list[int] = []
+
+    def interrupt(number: int, _: object) -> None:
+        received.append(number)
+        if callable(signal.getsignal(signal.SIGINT)):
+            signal.raise_signal(signal.SIGINT)  # its handler may have to wait until a process has started
+        else:  # a shell without job control lets its background processes ignore SIGINT
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # which alone may set handlers
+        yield received
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield received
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def notice(message: object) -> None:
