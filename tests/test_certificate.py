@@ -559,6 +559,26 @@ def test_ceilings_of_words_together_shrink_with_the_radius(setting: Setting, wor
         assert radius > 0.1 or float(found.value) <= 20 * best
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("score", ["softmax", "sigmoid"])
+def test_a_share_of_words_together_that_underflows_may_still_grow(score: str, dtype: torch.dtype) -> None:
+    X = torch.tensor([[999.0], [1000.0], [1000.0]], dtype=dtype)
+    response = respond(Attention(-torch.ones(1, 1, dtype=dtype), None, score=score), X, (1, 2), together=True)
+    ceiling = response.ceiling(50.0)
+    assert ceiling is not None
+    value = float(response.change(torch.full((2, 1), -50.0, dtype=dtype))[0])
+    assert 0.02 < value <= float(ceiling.value)
+
+
+def test_a_custom_score_is_not_taken_for_a_built_in_one_of_its_name() -> None:
+    steep = Score("sigmoid", lambda s: 20 * s, lambda s: 20 * s, lambda s: 20 + 0 * s, positive=True, logarithmic=True)
+    X = 1 + 0.03 * normal(4, 3, seed=1)
+    response = respond(Attention(torch.eye(3, dtype=torch.float64), None, score=steep), X, (0, 1), together=True)
+    ceiling = response.ceiling(0.03)
+    assert ceiling is not None
+    assert float(response.change(0.03 * _unit(normal(500, 2, 3, seed=2)))[0].max()) <= float(ceiling.value)
+
+
 def test_gains_that_all_vanish_in_the_fit_leave_the_bounds_known_before() -> None:
     X = 12.468 * normal(4, 6, seed=683056)
     X[1:] = X[:1] + 1e-3 * X[1:]  # nearly the same words: one move can end all their gains

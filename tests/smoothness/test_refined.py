@@ -5,6 +5,7 @@ import torch
 
 from smoothness.layers import VARIANTS, D, Variant, normal
 from wordsway import Attention, local_lipschitz
+from wordsway.errors import NumericalError
 from wordsway.smoothness import AttentionJacobian
 from wordsway.smoothness.lanczos import Triplets, top_triplets
 from wordsway.smoothness.refined import refined_triplets
@@ -68,6 +69,26 @@ def test_what_overflows_in_float32_is_measured() -> None:
     layer, X = Attention(1e-80 * torch.eye(8).double(), None), normal(3)(20, 8)
     found, plain = _both(layer, 1e40 * X[None])
     torch.testing.assert_close(found.values, plain.values)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-45, 1e-30, 1e-16, 1.0, 1e16, 1e20, 1e30, 1e100])
+@pytest.mark.parametrize("size", [1e-8, 1.0])
+def test_jacobians_of_any_size_have_values_and_ceilings(scale: float, size: float) -> None:
+    """Squares and products of such numbers are 0 or infinite in float32."""
+    draw = normal(5)
+    query, key, value, output = (draw(16, 16) / 4 for _ in range(4))
+    X = size * draw(12, 16)
+    exact = local_lipschitz(Attention(query, key, value, heads=2, output=output), X, 1e-10).value
+    found = local_lipschitz(Attention(query, key, value, heads=2, output=scale * output), X)
+    assert found.value / scale == pytest.approx(exact, rel=1e-6)
+    assert exact * (1 - 1e-9) <= found.ceiling / scale <= 2 * exact
+
+
+def test_what_overflows_in_float64_is_refused() -> None:
+    draw = normal(5)
+    layer = Attention(draw(16, 16), draw(16, 16), draw(16, 16), output=1e200 * draw(16, 16))
+    with pytest.raises(NumericalError, match="not finite"):
+        local_lipschitz(layer, draw(12, 16))
 
 
 def test_a_small_residual_in_the_first_steps_is_not_believed() -> None:

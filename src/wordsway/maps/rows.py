@@ -19,6 +19,7 @@ from wordsway.maps.response import (
     check_ball,
     positive_norm,
 )
+from wordsway.maps.scores import SCORES
 from wordsway.threads import suited
 
 if TYPE_CHECKING:
@@ -212,8 +213,8 @@ def _reweighted_rows(response: RowsResponse, radius: float) -> Tensor:
     total variation is at most tanh(eps / 2). A row then moves by at most 2 tanh(eps / 2) times the largest distance of
     a value from it, and by kappa r times the largest share of the words that move.
     """
-    attention, words = response.attention, response.words
-    if attention.score.name not in ("softmax", "sigmoid"):
+    attention, words, score = response.attention, response.words, response.attention.score
+    if not score.softmax and score != SCORES["sigmoid"]:
         return torch.full_like(response.mixed[..., 0], torch.inf)
     size = math.sqrt(response.queries.shape[-1])
     pulled = {
@@ -222,17 +223,16 @@ def _reweighted_rows(response: RowsResponse, radius: float) -> Tensor:
     }  # H n, lengths of the gradients of scores
     by_key, by_query = (pulled[name] * (radius * _SLACK / size) for name in ("key", "query"))
     form = radius**2 * _head_norms(response, "query") * _head_norms(response, "key") / size  # H 1
-    every = list(range(response.context.shape[0]))
-    sees = _sees(response, every)
-    weights = attention.score.weights(
-        attention.scores(response.queries, response.keys), None if response.visible is None else sees
-    )  # H n n
-    moves = torch.where(_sees(response, words).any(-1), by_key, 0.0)  # H n, of the scores of rows that stay
+    sees = _sees(response, list(range(response.context.shape[0])))
+    moves = torch.where(sees[:, words].any(-1), by_key, 0.0)  # H n, of the scores of rows that stay
     own = by_query[:, None].expand(-1, len(words), -1).clone()  # H m n
     own[..., words] += by_key[:, words, None] + form[..., None]
     moves[:, words] = own.masked_fill(~sees[words], 0.0).amax(-1)
-    far = _distances(weights @ response.values, response.values).masked_fill(~sees, 0.0).amax(-1)
-    share = torch.sigmoid(torch.logit(weights[..., words].sum(-1).clamp_max(1.0)) + 2 * moves)
+    far = _distances(attention.mix(response.context), response.values).masked_fill(~sees, 0.0).amax(-1)
+    # from the logarithms: a share that underflows to 0 can still grow
+    logs = score.logs(attention.scores(response.queries, response.keys), sees)  # H n n
+    odds = logs[..., words].logsumexp(-1) - logs[..., response.rest].logsumexp(-1)
+    share = torch.sigmoid(odds + 2 * moves)
     stretch = radius * _head_norms(response, "value")
     return 2 * torch.tanh(moves / 2) * far + share * stretch
 

@@ -74,8 +74,8 @@ def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int 
     products : int
         At most so many products and adjoints together, at least 2.
     error : float
-        Bound on the error of the products, relative to the largest singular value and below the tolerance: ceilings
-        and doubts are those of all operators that are so near.
+        Bound on the error of the products, relative to the largest singular value and below half the tolerance:
+        ceilings and doubts are those of all operators that are so near.
 
     Notes
     -----
@@ -105,7 +105,7 @@ def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int 
     first: dict[int, _First] = {}
     for spent in range(2, products + 1, 2):
         beta = basis.step()
-        if not torch.isfinite(beta).all():
+        if not (torch.isfinite(beta).all() and torch.isfinite(basis.small).all()):
             raise NumericalError("the Jacobian is not finite at this context: rescale the context or the layer")
         rows, sizes, columns = basis.decompose()
         gaps = beta * rows[:, -1, 0].abs()
@@ -129,7 +129,8 @@ def top_triplets(operator: Jacobian, tolerance: float, products: int, seed: int 
             running = running[going]
     for number, krylov in first.items():
         ceilings[number] = krylov.ceiling(component) * (1 + error)
-        reached = krylov.component((float(values[number]) * (1 + tolerance) / (1 + error)) ** 2)
+        # the operator's own product with the vector may be that much shorter, too
+        reached = krylov.component((float(values[number]) * (1 + tolerance) / (1 + error) ** 2) ** 2)
         doubts[number] = special.betainc(0.5, (size - 1) / 2, reached**2)
     return Triplets(values, residuals, ceilings.maximum(values), FAILURE, doubts, left, right, counts, converged)
 
@@ -150,8 +151,8 @@ class _First(NamedTuple):
     def ceiling(self, component: float) -> float:
         """Return an upper bound on the largest singular value, where the start has that component s."""
         top, *others = self.thetas
-        if top == 0:
-            return 0.0
+        if top == 0 or self.logs == -math.inf:  # the largest is one of those of the basis, which is invariant
+            return math.sqrt(top)
         target, gaps = self.logs - math.log(component), [math.log(max(top - theta, 1e-300)) for theta in others]
 
         def excess(log: float) -> float:
@@ -219,7 +220,7 @@ class _Basis:
         self.right[:, k + 1], beta = unit(back)
         alpha = self.small[:, k, k]
         least = 10 * torch.finfo(beta.dtype).eps * alpha  # a smaller beta may be rounding
-        self.logs += (alpha * beta.maximum(least)).double().log().cpu()
+        self.logs += (alpha.double() * beta.maximum(least).double()).log().cpu()  # of products that float32 has not
         self.count = k + 1
         return beta
 
@@ -274,4 +275,4 @@ def _orthogonal(vectors: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
 def unit(vectors: Tensor) -> tuple[Tensor, Tensor]:
     """Return vectors of length 1 and the original lengths; where the length is 0 so is the vector."""
     lengths = torch.linalg.vector_norm(vectors, dim=-1)
-    return vectors / lengths.clamp_min(torch.finfo(lengths.dtype).tiny)[:, None], lengths
+    return vectors / torch.where(lengths > 0, lengths, torch.inf)[:, None], lengths

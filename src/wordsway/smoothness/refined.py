@@ -25,10 +25,10 @@ def refined_triplets(operator: AttentionJacobian, tolerance: float, products: in
     by the square of the error of v. Ceilings and doubts allow for products that are wrong by 1e-5 of the value. An
     operator is searched again in float64 where its products differ by more than that at the witness, and where the
     residual in float64 is above the tolerance; where no products are left for that, it has no ceiling. Tolerances below
-    2e-5, few inputs and few products are searched in float64.
+    3e-5, few inputs and few products are searched in float64.
     """
     few = products < 4 or math.prod(operator.inputs[1:]) <= DENSE
-    if operator.like.dtype != torch.float64 or few or tolerance < 2 * _ERROR:
+    if operator.like.dtype != torch.float64 or few or tolerance < 3 * _ERROR:
         return top_triplets(operator, tolerance, products, seed)
     try:
         found = top_triplets(operator.single(), tolerance, products - 2, seed, _ERROR)
