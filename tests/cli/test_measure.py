@@ -237,10 +237,10 @@ def test_the_table_of_trials_and_its_summary(run: Run) -> None:
     values = [row["sensitivity"] for row in _rows(run, *options)]
     assert [line.split()[2] for line in lines[4:7]] == [f"{value:#.4g}" for value in values]
     summary = f"{np.mean(values):#.4g} +- {np.std(values, ddof=1):#.2g}"
-    assert lines[8] == f"sensitivity {summary} (mean and standard deviation of 3 trials)"
+    assert lines[8] == f"sensitivity to word 0: {summary} (mean and standard deviation of 3 trials)"
     assert " ".join(" ".join(lines[9:]).split()) == (
         "sensitivity: lower bound with a witness; ceiling: upper bound by comparison of Gaussian processes, "
-        "wrong with probability at most 1e-09"
+        "wrong with probability at most 1e-09; for this word alone (S, the largest over all words: --word all)"
     )
 
 
@@ -256,6 +256,7 @@ def test_all_words_are_bars_whose_lengths_follow_the_values(run: Run) -> None:
     best = lines[13].split()
     assert (int(best[1]), float(best[2]), float(best[3])) == (int(np.argmax(values)), max(values), max(bounds))
     assert lines[15] == f"largest of all words {best[2]} (1 trial)"
+    assert "for this word alone" not in " ".join(lines)
 
 
 def test_several_trials_of_all_words_are_separated_by_their_seeds(run: Run) -> None:

@@ -33,7 +33,7 @@ def print_trials(title: str, rows: Sequence[Row], every_word: bool = False) -> N
     columns: Columns = {name: name for name in ("trial", "seed", "word", "sensitivity", "ceiling", "ratio", "seconds")}
     parts.append(table(best, {**columns, "peak MB": "peak_mb", "status": "status"}, spare=_SPARE, width=out.width))
     values = [row["sensitivity"] for row in best]
-    what = "largest of all words" if every_word else "sensitivity"
+    what = "largest of all words" if every_word else f"sensitivity to word {best[0]['word']}:"
     count = "1 trial" if len(best) == 1 else f"mean and standard deviation of {len(best)} trials"
     deviation = statistics.stdev(values) if len(values) > 1 else None
     kinds = "sensitivity: lower bound with a witness"
@@ -41,6 +41,8 @@ def print_trials(title: str, rows: Sequence[Row], every_word: bool = False) -> N
         failure = best[0]["failure"]
         doubt = f", wrong with probability at most {failure:.1g}" if failure else ""
         kinds += f"; ceiling: upper bound by {best[0]['ceiling_kind']}{doubt}"
+    if not every_word:  # one word's value is no value of S, nor is its ceiling a ceiling of S
+        kinds += "; for this word alone (S, the largest over all words: --word all)"
     total = f"{what} {plus_minus(statistics.fmean(values), deviation)} ({count})"
     show(title, Group(*parts), total, Text(kinds, NOTE))
 

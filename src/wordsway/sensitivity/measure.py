@@ -66,7 +66,8 @@ def word_sensitivity(
     X : array (n, d)
         The context.
     word : int, sequence of int, or "all"
-        One word; or several, of which the one that moves the map most is returned; "all" is the supremum over i in (4).
+        One word (default: word 0 alone); or several, of which the one that moves the map most is returned; "all" is the
+        supremum over i in (4).
     radius : float, optional
         Radius r of the ball; default: sqrt(d).
     together : bool

@@ -20,7 +20,7 @@ LOCALLY_CONVERGED = "locally converged"  # an ascent cannot exclude that a maxim
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sensitivity(Record):
-    """Word sensitivity of a map at a context: `value` <= S <= `ceiling`.
+    """Word sensitivity of a map at a context: `value` <= S <= `ceiling`, with S over the words that were measured.
 
     Attributes
     ----------
