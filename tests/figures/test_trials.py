@@ -233,7 +233,7 @@ def test_one_head_of_the_published_protocol() -> None:
     radius = smooth_adversarial._typical_radius(model, 3)
     words = model.layer_inputs(model.review_tokens(2, 100), 3)
     assert radius == pytest.approx(float(words.norm(dim=-1).mean()), rel=0.2)
-    heads = smooth_adversarial._side_by_side(model.attention(3, causal=True))
+    heads = model.attention(3, causal=True).without_output()
     own = model.attention(3, causal=True)
     assert own.output is not None
     assert own.output_bias is not None

@@ -7,7 +7,6 @@ from wordsway.experiments import Parameters, RunConfig, Table, TrialRecord, Verd
 from wordsway.experiments.claims import at_least_one, check, each
 from wordsway.figures import _assumed
 from wordsway.figures import _smoothness as shared
-from wordsway.maps import Attention
 from wordsway.models import Model
 from wordsway.smoothness import adversarial_directions, lipschitz_bounds, local_lipschitz
 
@@ -34,7 +33,7 @@ def trial(parameters: Parameters, seed: int) -> TrialRecord:
     n, radius = parameters["n"], model.radius(parameters["layer"])
     published = "protocol" in parameters
     if published:
-        attention, radius = _side_by_side(attention), _typical_radius(model, parameters["layer"])
+        attention, radius = attention.without_output(), _typical_radius(model, parameters["layer"])
     head, direction = adversarial_directions(attention, _CHOSEN_AT, radius, parameters.get("head"))[0]
     context = direction.context(n, radius)
     constant = local_lipschitz(attention, context, seed=seed).to_dict()
@@ -47,16 +46,6 @@ def trial(parameters: Parameters, seed: int) -> TrialRecord:
         "rotary": attention.rotary is not None,
     }
     return {**record, "published": shared.published_number(attention, context)} if published else record
-
-
-def _side_by_side(layer: Attention) -> Attention:
-    """Return the heads of a layer without their output projection, as the published script measures them."""
-    return Attention(
-        *(layer.query, layer.key, layer.value, layer.heads, layer.causal),
-        query_bias=layer.query_bias,
-        key_bias=layer.key_bias,
-        value_bias=layer.value_bias,
-    )
 
 
 def _typical_radius(model: Model, layer: int) -> float:

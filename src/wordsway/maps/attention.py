@@ -5,6 +5,7 @@ Weights are as in torch.nn.Linear (out x in): queries are X query^T, a head's sc
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -171,8 +172,10 @@ class Attention:
         return self.score.weights(scores, self.visible(X))
 
     def without_output(self) -> Attention:
-        """The same plain attention with its heads left side by side."""
-        return Attention(self.query, self.key, self.value, self.heads, self.causal, self.score)
+        """The same attention with its heads left side by side."""
+        part = copy.copy(self)
+        part.output = part.output_bias = None
+        return part
 
     def respond(self, X: Tensor, word: int | Sequence[int], together: bool = False) -> Response:
         """The fast response: closed form for single words, explicit rows where words move together.

@@ -94,8 +94,7 @@ class AttentionJacobian:
         self._weights = queries.new_zeros(self._kept, self._n, self._n)
         self._mixed = self._mix()
         self._values_one = torch.cat([self._values, torch.ones_like(self._values[..., :1])], dim=-1)
-        self._heads_only = copy.copy(layer)
-        self._heads_only.output = None
+        self._heads_only = layer.without_output()
         self._stack = _Stack.of(layer, X)
         self._output = None if layer.output is None else FixedMatrix(layer.output.to(X))
         self.inputs = tuple(X.shape)
