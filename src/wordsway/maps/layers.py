@@ -24,6 +24,7 @@ from wordsway.maps.response import (
     check_moves,
     positive_norm,
     relative,
+    single_functional,
 )
 
 _MANY = 1024  # features from which on one start is used
@@ -158,13 +159,7 @@ class LayeredResponse:
         return relative(square.reshape(self._lead(delta)), grad, self.norm)
 
     def inner(self, u: Tensor) -> Functional:
-        several = self.inners([u])
-
-        def functional(delta: Tensor) -> ValueAndGradient:
-            values, pull = several(delta)
-            return values[0], pull(torch.ones_like(values))
-
-        return functional
+        return single_functional(self.inners([u]))
 
     def inners(self, us: Sequence[Tensor]) -> Functionals:
         """Several functionals at once: they share the features, and their gradients one backward pass."""

@@ -38,6 +38,7 @@ from wordsway.maps.response import (
     check_moves,
     layout,
     positive_norm,
+    single_functional,
 )
 from wordsway.maps.scores import Array, OddsShare, RatioShare, over
 from wordsway.threads import suited
@@ -385,13 +386,7 @@ class OneWordResponse:
         return size / self.norm, gradient
 
     def inner(self, u: Tensor) -> Functional:
-        several = self.inners([u])
-
-        def functional(delta: Tensor) -> ValueAndGradient:
-            values, pull = several(delta)
-            return values[0], pull(torch.ones_like(values))
-
-        return functional
+        return single_functional(self.inners([u]))
 
     def inners(self, us: Sequence[Tensor]) -> Functionals:
         """Several functionals at once: they share the batch, and their gradients one pass back."""

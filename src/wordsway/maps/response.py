@@ -221,6 +221,16 @@ def relative(square: Tensor, gradient: Tensor | None, norm: float) -> ValueAndGr
     return change / norm, gradient * down.reshape(down.shape + (1,) * (gradient.ndim - down.ndim))
 
 
+def single_functional(several: Functionals) -> Functional:
+    """Return the first of several functionals alone."""
+
+    def functional(delta: Tensor) -> ValueAndGradient:
+        values, pull = several(delta)
+        return values[0], pull(torch.ones_like(values))
+
+    return functional
+
+
 class AutogradResponse:
     """Everything a response needs, from its differentiable `features` alone.
 

@@ -22,10 +22,10 @@ def refined_triplets(operator: AttentionJacobian, tolerance: float, products: in
 
     Values, residuals and witnesses are those of the operator in float64: |J v| at the unit vector v that was found is a
     lower bound on the largest singular value up to rounding errors in float64, and below that of a search in float64
-    by the square of the error of v. Ceilings and doubts allow for products that are wrong by 1e-5 of the value. An
-    operator is searched again in float64 where its products differ by more than that at the witness, and where the
-    residual in float64 is above the tolerance; where no products are left for that, it has no ceiling. Tolerances below
-    3e-5, few inputs and few products are searched in float64.
+    by the square of the error of v. Ceilings and doubts allow for products that are wrong by 1e-5 of the value: where
+    they differ by more at the witness there is no ceiling. Such an operator is searched again in float64 while products
+    are left, as is one whose residual in float64 is above the tolerance. Tolerances below 3e-5, few inputs and few
+    products are searched in float64.
     """
     few = products < 4 or math.prod(operator.inputs[1:]) <= DENSE
     if operator.like.dtype != torch.float64 or few or tolerance < 3 * _ERROR:
@@ -35,11 +35,10 @@ def refined_triplets(operator: AttentionJacobian, tolerance: float, products: in
     except NumericalError:  # what overflows in float32 may be finite in float64
         return top_triplets(operator, tolerance, products, seed)
     refined, errors = _in_double(operator, found)
-    right = refined.residuals <= tolerance * refined.values
-    sure = right & (errors <= _ERROR * refined.values)
-    refined.converged[~sure] = False
     wrong = errors > _ERROR * refined.values
     refined.ceilings[wrong], refined.doubts[wrong] = math.inf, 1.0  # they rest on products within that
+    sure = ~wrong & (refined.residuals <= tolerance * refined.values)
+    refined.converged[~sure] = False
     left = products - int(refined.products.max())
     again = (found.converged & ~sure).nonzero().flatten()
     if len(again) and left >= 2:
