@@ -9,7 +9,7 @@ from torch import Tensor
 
 import wordsway as ws
 from models import plain
-from wordsway.errors import InputError
+from wordsway.errors import InputError, NumericalError
 from wordsway.models import flips as module
 from wordsway.models.candidates import candidates_named
 
@@ -201,6 +201,28 @@ def test_several_labels_flip_where_one_of_them_does(tmp_path: Path) -> None:
     others = [one for one in LETTERS if one != "smile" and len(one) > 1]
     expected = sum(bool(((_logits(model, _written(TEXT, word, one)) > 0) != before).any()) for one in others)
     assert (result.words[0].tried, result.words[0].flips) == (len(others), expected)
+    logits = _logits(model, _written(TEXT, word, str(result.replacement)))
+    label = int(torch.where(before, logits, -logits).argmin())  # the one that changes, whatever the others do
+    assert result.flip
+    assert bool(logits[label] > 0) != bool(before[label])
+    assert result.before == pytest.approx(float(_logits(model, TEXT)[label].sigmoid()))
+    assert result.after == pytest.approx(float(logits[label].sigmoid()))
+
+
+def test_a_file_of_candidates_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    model = _model("bert-classifier", tmp_path)
+    path = tmp_path / "words.txt"
+    path.write_text("love, hate\n", encoding="utf-8-sig")
+    assert model.flips(TEXT, candidates=str(path)).total == 1
+
+
+def test_numbers_beyond_the_range_of_float16_are_told_from_wrong_weights(tmp_path: Path) -> None:
+    model = _model("bert-classifier", tmp_path)
+    with torch.no_grad():
+        model.network.classifier.weight.fill_(1e9)
+    model.network.half()
+    with pytest.raises(NumericalError, match="which it does not in float16: use bfloat16 or float32"):
+        model.flips(TEXT)
 
 
 @pytest.mark.parametrize(
@@ -208,10 +230,12 @@ def test_several_labels_flip_where_one_of_them_does(tmp_path: Path) -> None:
     [
         ("bert", {}, {}, "a flip needs a model that decides"),
         ("bert-classifier", {"num_labels": 1}, {}, "a flip needs a model that decides"),
+        ("bert-tokens", {}, {}, "a flip needs a model that decides, .* on pooled: measure on token WORD"),
+        ("xlm-roberta", {}, {}, "a flip needs a model that decides, .* on pooled: measure on mask, or give answers"),
         ("bert-classifier", {}, {"candidates": "near"}, "candidates must be near:K, vocabulary, mask, delete"),
         ("bert-classifier", {}, {"candidates": "near:0"}, "candidates must be near:K"),
         ("bert-classifier", {}, {"candidates": 3}, "candidates must be near:K"),
-        ("bert-classifier", {}, {"label": "nosuch"}, "label must be a class of the model"),
+        ("bert-classifier", {}, {"label": "nosuch"}, "label must be a class of the model, got 'nosuch'"),
         ("bert-classifier", {}, {"budget": 0}, "budget must be an integer >= 1"),
         (
             "bert-classifier",

@@ -12,7 +12,7 @@ from wordsway.models.heat import Piece
 from wordsway.report.lists import print_models
 from wordsway.report.measurements import print_trials, word_bars
 from wordsway.report.terminal import Bar, Columns, console, duration, plus_minus, table
-from wordsway.report.texts import strip
+from wordsway.report.texts import change_kind, measured_on, strip
 
 ROW: dict[str, Any] = {
     "seed": 7,
@@ -184,3 +184,10 @@ def test_missing_models_are_listed_with_their_command(capsys: pytest.CaptureFixt
     out = capsys.readouterr().out
     assert "no: get [x]" in out
     assert "works too, after get [x]." in out
+
+
+@pytest.mark.parametrize("on", ["mask", "token film", "answer Yes, No", "class", "next"])
+def test_a_distribution_is_not_called_a_hidden_state(on: str) -> None:
+    assert "hidden state" not in measured_on(on)
+    assert change_kind(on) == "total variation of the distributions"
+    assert measured_on("layer 2") == "layer 2, its hidden state of all tokens"

@@ -36,7 +36,12 @@ Words = Annotated[
 ]
 On = Annotated[
     str | None,
-    typer.Option("--on", metavar="class|next", help="the decision; default: the class, or the next token of a decoder"),
+    typer.Option(
+        "--on",
+        metavar="class|next|mask|token WORD",
+        help="the decision: class of the text, next token of a decoder, token that is masked in the text, or class of "
+        "a word; default: class or next, whichever the model has",
+    ),
 ]
 Label = Annotated[
     str | None,

@@ -263,7 +263,7 @@ def _known_tokens(tokenizer: Tokenizer) -> dict[str, list[int] | None]:
 
 def _read_groups(path: str) -> list[list[str]]:
     try:
-        lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
+        lines = Path(path).expanduser().read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError, ValueError) as error:
         hint = nearest(path, NAMES)
         raise InputError(f"candidates must be {_RULE}, got {path!r}, which cannot be read{hint}") from error

@@ -16,7 +16,7 @@ from wordsway.checks import check_size
 from wordsway.errors import InputError
 from wordsway.memory import ResourceUsage
 from wordsway.models.candidates import candidates_named
-from wordsway.models.outputs import chosen_output, decision_name
+from wordsway.models.outputs import chosen_output, decision_name, where_it_decides
 from wordsway.models.rewrites import Rewrite, Rewriter
 from wordsway.models.words import Text, Word
 from wordsway.records import Record
@@ -73,7 +73,7 @@ class Flips(Record):
         The decision before, and after the replacement where there is one.
     before, after : float
         Probability of the decision before; for the text, and after the replacement (of the candidate that came nearest
-        to a flip where there is none).
+        to a flip where there is none). Of several labels it is that of the label which changes, or comes nearest to it.
     nearest : tuple of (Word, str)
         The candidate with the smallest margin that was tried.
     words : tuple of WordFlips
@@ -201,7 +201,8 @@ def flips(
     chosen = read.chosen(words)
     output = chosen_output(model, on, label, answers, None, chat, read)
     if not output.decides:
-        raise InputError(f"a flip needs a model that decides, got {model.name} on {output.name}: use a classifier")
+        remedy = where_it_decides(model.network)
+        raise InputError(f"a flip needs a model that decides, got {model.name} on {output.name}: {remedy}")
     with ResourceUsage() as usage:
         declared = candidates_named(model, read, candidates)
         rewrites = [Rewrite(word, one) for word in chosen for one in declared.of(word)]
@@ -234,7 +235,7 @@ def flips(
     nearest = tried[int(margins[tried].argmin())]
     flipped = bool(margins[nearest] < 0)
     before, reading = rewriter.before, after[nearest]
-    place = output.focus(before)
+    place = output.decisive(before, reading)
     return Flips(
         model.name,
         read,

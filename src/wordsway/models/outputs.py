@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from wordsway.checks import as_int, check_several, describe
-from wordsway.errors import InputError, nearest
+from wordsway.errors import InputError, NumericalError, nearest
 from wordsway.maps.response import positive_norm
 
 if TYPE_CHECKING:
@@ -111,6 +111,12 @@ class Output:
     def focus(self, before: Tensor) -> int:
         """The class or label that the score is about: the chosen one, or the most probable one of the text."""
         return int(before[: self.rivals].argmax()) if self.chosen is None else self.chosen
+
+    def decisive(self, before: Tensor, now: Tensor) -> int:
+        """The class whose probability stands for a decision: of several labels, the one that is nearest to a flip."""
+        if self.kind == LABELS and self.chosen is None:
+            return int(torch.where(before > 0, now, -now).argmin())
+        return self.focus(before)
 
     def score(self, before: Tensor, now: Tensor) -> Tensor:
         """The number whose signed change is reported: a probability, or a number itself; (B,)."""
@@ -238,6 +244,17 @@ def fills_masks(network: Any) -> bool:
     return type(network).__name__.endswith("ForMaskedLM")
 
 
+def where_it_decides(network: Any) -> str:
+    """Where a model decides that does not decide about a whole text, or what to use in its place."""
+    if fills_masks(network):
+        return "measure on mask, or give answers"
+    return "measure on token WORD" if _has_token_classes(network) else "use a classifier"
+
+
+def _has_token_classes(network: Any) -> bool:
+    return type(network).__name__.endswith("ForTokenClassification")
+
+
 def _check_fills_masks(model: Model, on: str) -> None:
     if not fills_masks(model.network):
         raise InputError(f"{on} needs a model that predicts masked tokens, got {model.name}: measure on last instead")
@@ -250,7 +267,7 @@ def _token_word(on: Any) -> str | None:
 
 def _token_output(network: Any, name: str, word: str, label: str | int | None) -> Output:
     """The class of the first token of a word."""
-    if not type(network).__name__.endswith("ForTokenClassification"):
+    if not _has_token_classes(network):
         raise InputError(f"token needs a model with classes of tokens, got {name}: measure on last instead")
     names = network.config.id2label
     classes = tuple(str(names.get(place, place)) for place in range(int(network.config.num_labels)))
@@ -271,6 +288,16 @@ def _placed(model: Model, output: Output, text: Text | None) -> Output:
     if len(places) != 1:
         raise InputError(f"the text must have the mask {mask or 'of the model'} once, got it {len(places)} times")
     return replace(output, at=places[0])
+
+
+def check_finite(model: Model, values: Tensor, what: str) -> None:
+    """Raise where a model returns infinities or what is no number."""
+    if bool(torch.isfinite(values).all()):
+        return
+    needed = f"{model.name} must return finite numbers for {what}"
+    if model.dtype == torch.float16:  # whose largest number is 65504
+        raise NumericalError(f"{needed}, which it does not in float16: use bfloat16 or float32")
+    raise NumericalError(f"{needed}: check its weights")
 
 
 def has_classes(network: Any) -> bool:
@@ -366,15 +393,16 @@ def _target(model: Model, target: str, chat: bool) -> Output:
 
 
 def _label(label: str | int, classes: Sequence[str]) -> int:
+    number = label
     if isinstance(label, str):
         matches = [place for place, known in enumerate(classes) if known.casefold() == label.casefold()]
         if len(matches) == 1:
             return matches[0]
-        label = int(label) if label.isascii() and label.isdigit() else -1
-    if isinstance(label, bool) or not 0 <= label < len(classes):
+        number = int(label) if label.isascii() and label.isdigit() else -1
+    if isinstance(number, str | bool) or not 0 <= number < len(classes):
         listed = ", ".join(f"{place} {known}" for place, known in enumerate(classes[:20]))
         raise InputError(f"label must be a class of the model, got {label!r}: one of {listed}")
-    return label
+    return number
 
 
 def _layer(on: Any) -> int | None:

@@ -15,7 +15,7 @@ from wordsway import memory
 from wordsway.errors import InputError, NumericalError
 from wordsway.maps.response import Ceiling, Functional, SearchHints, ValueAndGradient, check_moves, layout
 from wordsway.models.families import alike, known_family, lower_layers, skeleton
-from wordsway.models.outputs import Output, output_named, wide
+from wordsway.models.outputs import Output, check_finite, output_named, wide
 from wordsway.seeds import normal
 
 if TYPE_CHECKING:
@@ -260,8 +260,7 @@ class TransformerResponse:
             got = f"{self._clean.values.shape[1]} for {n}"
             raise InputError(f"{phi.model.name} must return a row for each token, got {got}: measure on another layer")
         self.base = phi.output.read(self._clean.values)[0] if base is None else base
-        if not bool(torch.isfinite(self.base).all()):
-            raise NumericalError(f"{phi.model.name} must return finite numbers for the text: check its weights")
+        check_finite(phi.model, self.base, "the text")
 
     @property
     def hints(self) -> SearchHints:

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wordsway.errors import InputError, NumericalError
+from wordsway.errors import InputError
 from wordsway.models.candidates import embeddings_of
-from wordsway.models.outputs import ROWS, Decision, Output, wide
+from wordsway.models.outputs import ROWS, Decision, Output, check_finite, wide
 from wordsway.models.packed import PackedLayers
 from wordsway.models.response import CleanPass, TextFeatures
 from wordsway.models.words import Text, Word, encoded
@@ -79,8 +79,7 @@ class Rewriter:
             self._clean = CleanPass(self.phi, self._embedded)
             self._read = output.read(self._clean.values)
         self.before = self._read[0].detach()
-        if not bool(torch.isfinite(self.before).all()):
-            raise NumericalError(f"{model.name} must return finite numbers for the text: check its weights")
+        check_finite(model, self.before, "the text")
         self.passes = 1
 
     def written(self, rewrite: Rewrite) -> str:
@@ -197,8 +196,7 @@ class Rewriter:
                     embedded = embedded.reshape(len(batch), length, -1).requires_grad_(steep)
                     shared = min(texts[place].first for place in batch)
                     readings = self.output.read(self._clean.run(embedded, shared, second, at))
-                if not bool(torch.isfinite(readings).all()):
-                    raise NumericalError(f"{self.model.name} must return finite numbers for texts: check its weights")
+                check_finite(self.model, readings, "texts")
                 self.passes += len(batch)
                 yield batch, readings, embedded
 

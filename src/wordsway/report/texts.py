@@ -25,12 +25,15 @@ _ON = {
     "last": "the last hidden state of all tokens",
     "pooled": "the mean of the last hidden state, of length 1",
     "next": "the distribution of the next token",
+    "mask": "the distribution of the masked token",
     "class": "the distribution over the classes",
     "labels": "the probabilities of the labels",
     "number": "the number that the model predicts",
 }
 _KINDS = {
     "next": "total variation of the distributions",
+    "mask": "total variation of the distributions",
+    "token": "total variation of the distributions",
     "class": "total variation of the distributions",
     "labels": "largest change of a label's probability",
     "number": "absolute change",
@@ -47,6 +50,8 @@ def measured_on(on: str) -> str:
     """Describe the output that a change is measured on: "last, the last hidden state of all tokens"."""
     if on.startswith("answer "):
         return f"the probabilities of the answers {visible(on.removeprefix('answer '))}"
+    if on.startswith("token "):
+        return f'the distribution over the classes of the word "{visible(on.removeprefix("token "))}"'
     if on.startswith("target "):
         return f'the logarithm of the probability that the text goes on with "{visible(on.removeprefix("target "))}"'
     return f"{on}, {_ON[on]}" if on in _ON else f"{on}, its hidden state of all tokens"
