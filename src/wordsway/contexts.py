@@ -182,7 +182,8 @@ def load_contexts(path: str | os.PathLike[str]) -> Tensor:
         return _read_contexts(path)
     except (OSError, ValueError) as error:  # InputError is a ValueError: it only needs the name of the file
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot read contexts from {os.fspath(path)}: {reason}") from error
+        remedy = ": check the path" if isinstance(error, FileNotFoundError) else ""
+        raise InputError(f"cannot read contexts from {os.fspath(path)}: {reason}{remedy}") from error
 
 
 def _read_contexts(path: str | os.PathLike[str]) -> Tensor:

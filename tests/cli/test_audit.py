@@ -29,7 +29,7 @@ def test_the_result_is_printed_exported_and_judged(run: Run, classifier: Path, t
     with (tmp_path / "rows.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert [one["verdict"] == "flips" for one in rows].count(True) == row["flips"]["count"] > 0
-    assert "must have a word" in rows[2]["reason"]
+    assert "must have at least one word" in rows[2]["reason"]
     import pandas as pd
 
     run(*fixed, "--json", "--export", tmp_path / "rows.parquet")
@@ -45,7 +45,7 @@ def test_the_result_is_printed_exported_and_judged(run: Run, classifier: Path, t
     assert run(*fixed, "--json", "--fail-above", share).code == 0
     failed = run(*fixed, "--json", "--fail-above", share / 2)
     assert (failed.code, json.loads(failed.out)) == (1, row)
-    assert failed.err == f"wordsway: {share:.4g} of the texts flip, above {share / 2:g}\n"
+    assert failed.err == f"wordsway: the share of texts that flip is {share:.4g}, above {share / 2:g}\n"
     against = run(*fixed, "--against", classifier, "--fail-above", 0)
     assert against.code == 0
     assert "Side by side" in against.out

@@ -154,7 +154,7 @@ def test_all_words_of_a_text_agree_with_each_alone(run: Run) -> None:
             ("--text", "hi", "--word", "you"),
             "word must be a position from 0 to 0 or a word of the text, got 'you': 0 hi",
         ),
-        (("--text", " "), "text must have a word at least"),
+        (("--text", " "), "text must have at least one word"),
         (("--text", "hi", "--on", "class"), "class"),
         (("--text", "hi", "--dtype", "float16"), "dtype must be one of float64, float32"),
     ],

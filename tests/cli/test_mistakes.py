@@ -29,7 +29,7 @@ UNKNOWN_MAP = "unknown map 'raff' (did you mean 'raf'?): known are rf, drf, qkv,
 NO_POSITION = "word must be 0..3, got {}: positions are integers counted from 0, never from the end"
 NO_WORD = "word must be a position from 0 to 2 or a word of the text, got {}: 0 one, 1 ., 2 word"
 NO_RADIUS = "radius must be a finite number > 0, got {}: leave it out for sqrt(d) = 2"
-NO_TEXT = "text must have a word at least, got none: special tokens and blanks do not count"
+NO_TEXT = "text must have at least one word, got none: special tokens and blanks do not count"
 NO_SEED = "seed must be an integer with 0 <= seed < 2^63, got -1"
 NO_NEXT = "next needs a model that predicts the next token, got minilm, which does not: measure on last instead"
 
@@ -94,7 +94,7 @@ MISTAKES = [
     (f"{ROBUSTNESS} --width 1", "12 samples need at least as many features, got 8"),
     (f"{ROBUSTNESS} --data digits", "d must be that of the images in digits, got 8: leave it out"),
     (f"{ROBUSTNESS} --data digit", "data must be one of ... (did you mean 'digits'?)"),
-    ("robustness rf --samples 9 --width 20", "d must be given for gaussian inputs: only images bring their own"),
+    ("robustness rf --samples 9 --width 20", "d must be given for gaussian inputs: only images have their own size"),
     ("length --lengths 0", "lengths must be an integer >= 1, got 0"),
     # Of all models before the first is measured, which would take long.
     ("length --model smollm2 --model minilm --lengths 600", "lengths must be at most 512, which minilm reads, got 600"),

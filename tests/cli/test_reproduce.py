@@ -16,7 +16,7 @@ from experiments import trials
 from cli.conftest import Run
 from wordsway import figures
 from wordsway.experiments import Experiment, Verdict, executors
-from wordsway.experiments.store import DONE, FAILED
+from wordsway.experiments.store import DONE, FAILED, STORE, Store
 
 SIZES = "x 0 to 3"
 
@@ -196,6 +196,12 @@ def test_figures_are_listed(run: Run) -> None:
         quick, paper = row["trials"]["quick"], row["trials"]["paper"]
         assert 0 < quick <= paper
         assert re.search(rf"^{row['name']} +\S.* {quick} +{paper}$", out, re.MULTILINE)
+
+
+def test_an_empty_store_is_no_table_without_rows(run: Run, tmp_path: Path) -> None:
+    with Store(tmp_path / STORE):
+        pass
+    assert run("results", "--out", tmp_path).out == "no trials are stored: wordsway reproduce FIGURE runs some\n"
 
 
 def test_results_are_counted(tiny: Run) -> None:

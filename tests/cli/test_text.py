@@ -263,7 +263,7 @@ def test_a_text_that_cannot_be_measured_does_not_stop_the_others(run: Run, tmp_p
     assert code == 1
     lines = err.splitlines()
     path = tmp_path / "a.csv"
-    assert lines[0].startswith(f"wordsway: text 1 (line 4 of {path}): text must have a word at least")
+    assert lines[0].startswith(f"wordsway: text 1 (line 4 of {path}): text must have at least one word")
     assert lines[1].startswith(f"wordsway: text 2 (line 5 of {path}): the text must have at most 512 tokens")
     assert lines[2:] == ["wordsway: 2 of 4 texts could not be measured"]
     assert "text 3 (line 6)" in out

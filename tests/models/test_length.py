@@ -222,7 +222,7 @@ def test_the_picture_has_error_bars_and_the_fitted_line() -> None:
         ([16], {"draws": 0}, "draws must be an integer >= 1, got 0"),
         ([16], {"draws": 10**6}, "draws must be at most [0-9]+, the words of the vocabulary, got 1000000"),
         ([16], {"word": 7}, "word must be a position from 0 to 3 or a word of the text, got 7"),
-        ([16], {"sentence": " "}, "text must have a word at least"),
+        ([16], {"sentence": " "}, "text must have at least one word"),
         ([16], {"on": "next"}, "next needs a model that predicts the next token"),
     ],
 )

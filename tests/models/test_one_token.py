@@ -129,7 +129,12 @@ def test_what_has_no_such_token_is_refused(masked: ws.Model, tagger: ws.Model) -
         (masked, TEXT, {"target": "good"}, "needs a model that predicts the next token"),
         (tagger, "the film", {"on": "mask"}, "mask needs a model that predicts masked tokens"),
         (tagger, "the film", {"on": "token good"}, "word must be a position from 0 to 1 or a word of the text"),
-        (tagger, "the film", {"on": "token film", "label": "x"}, "label must be a class of the model"),
+        (
+            tagger,
+            "the film",
+            {"on": "token film", "label": "x"},
+            "label must be a class of the model, got 'x': one of 0 ",
+        ),
     ]
     for model, text, options, message in wrong:
         with pytest.raises(InputError, match=message):

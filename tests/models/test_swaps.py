@@ -296,7 +296,7 @@ def test_the_real_encoder_finds_words_in_little_time() -> None:
         ({"on": "next"}, "next needs a model that predicts the next token"),
         ({"on": 9}, "on must be a layer from 0 to 3, got 9"),
         ({"candidates": "nearest"}, "candidates must be"),
-        ({"text": ""}, "text must have a word at least"),
+        ({"text": ""}, "text must have at least one word"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(options: dict[str, Any], message: str, tmp_path: Path) -> None:

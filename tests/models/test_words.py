@@ -159,7 +159,7 @@ def test_any_text_is_split_into_words(make: Any, text: str) -> None:
 
 # Bad input
 
-_NO_WORD = "text must have a word at least, got none: special tokens and blanks do not count"
+_NO_WORD = "text must have at least one word, got none: special tokens and blanks do not count"
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_a_cut_chat_keeps_where_the_answer_begins(caplog: pytest.LogCaptureFixtu
     for positions in (2, 4):
         with pytest.raises(InputError) as caught:
             _read(_bytes(positions, TEMPLATE), "a b", chat=True, cut=True)
-        rule = f"the {positions} tokens that small reads must have a word, got none"
+        rule = f"the {positions} tokens that small reads must have at least one word, got none"
         assert str(caught.value) == f"{rule}: use a shorter chat template, or a model that reads more tokens"
 
 

@@ -136,9 +136,10 @@ def _trouble(result: Audit, fail_above: float | None) -> str | None:
     if fail_above is None:
         return None
     if result.against is None:
-        share, what = result.flip_share, "of the texts flip"
+        share, what = result.flip_share, "the share of texts that flip is"
     else:
-        share, what = result.differences()["flips"].value, f"more of the texts flip than with {result.against.model}"
+        share = result.differences()["flips"].value
+        what = f"the share of texts that flip, minus that with {result.against.model}, is"
     if share is None:
         return "no text was measured with both models"
-    return f"{share:.4g} {what}, above {fail_above:g}" if share > fail_above else None
+    return f"{what} {share:.4g}, above {fail_above:g}" if share > fail_above else None

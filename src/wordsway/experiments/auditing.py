@@ -148,7 +148,7 @@ def given_samples(
     several = list(texts)
     names = [None] * len(several) if labels is None else list(labels)
     if not several:
-        raise InputError("texts must have a text at least, got none")
+        raise InputError("texts must have at least one text, got none")
     if len(names) != len(several):
         raise InputError(f"labels must be as many as texts, got {len(names)} for {len(several)}")
     samples = [make_sample(place, text, name) for place, (text, name) in enumerate(zip(several, names, strict=True), 1)]

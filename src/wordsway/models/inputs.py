@@ -25,7 +25,7 @@ def check_dimension(data: str, d: int | None, published: bool = False) -> int | 
             raise InputError(f"d must be that of the images in {data}, got {d}: leave it out")
         return None
     if d is None:
-        raise InputError(f"d must be given for {data} inputs: only images bring their own")
+        raise InputError(f"d must be given for {data} inputs: only images have their own size")
     size = check_size(d, "d")
     if data == "imdb" and size % (word := embedding_dimension()):
         low = max(size // word, 1) * word

@@ -339,7 +339,7 @@ def _answers(model: Model, answers: Sequence[str], label: str | int | None) -> O
         _check_predicts_next(model, "an answer")
     check_several(answers, "answers")
     if not answers:
-        raise InputError("answers must have a word at least, got none: leave them out for the next token")
+        raise InputError("answers must have at least one word, got none: leave them out for the next token")
     tokens = [answer_tokens(model, answer) for answer in answers]
     places = {token: place for place, some in enumerate(tokens) for token in some}
     if len(places) < sum(map(len, tokens)):
@@ -401,7 +401,7 @@ def _label(label: str | int, classes: Sequence[str]) -> int:
         number = int(label) if label.isascii() and label.isdigit() else -1
     if isinstance(number, str | bool) or not 0 <= number < len(classes):
         listed = ", ".join(f"{place} {known}" for place, known in enumerate(classes[:20]))
-        raise InputError(f"label must be a class of the model, got {label!r}: one of {listed}")
+        raise InputError(f"label must be a class of the model, got {label!r}{nearest(label, classes)}: one of {listed}")
     return number
 
 

@@ -155,10 +155,10 @@ def read_text(
     if all(word.special for word in words):
         if left_out:
             raise InputError(
-                f"the {tokenizer.positions} tokens that {name} reads must have a word, got none: "
+                f"the {tokenizer.positions} tokens that {name} reads must have at least one word, got none: "
                 "use a shorter chat template, or a model that reads more tokens"
             )
-        raise InputError("text must have a word at least, got none: special tokens and blanks do not count")
+        raise InputError("text must have at least one word, got none: special tokens and blanks do not count")
     ids = tuple(tokens.ids[place] for place in kept)
     return Text(whole, ids, words, left_out, chat, offset, second, sum(encoding.type_ids))
 

@@ -151,6 +151,9 @@ def print_stored(rows: Sequence[Row]) -> None:
     out = console()
     columns: Columns = {name: name for name in ("experiment", "version", *STATES)}
     computed: Columns = {"computed for": lambda row: duration(row["seconds"])}
+    if not rows:
+        out.print("no trials are stored: wordsway reproduce FIGURE runs some")
+        return
     out.print(table(stored_counts(rows), {**columns, **computed}, right=computed))
     done = {row.trial for row in rows if row.state == DONE}
     problems = {row.trial: row for row in rows if row.trial not in done}

@@ -155,7 +155,7 @@ def layers(model: Model, question: Question) -> Iterator[dict[str, Any]]:
     text, mask = model.read(question.text), model.texts.mask or ""
     rewrites = [Rewrite(word, mask) for word in text.scored]
     if not mask and len(rewrites) == 1:
-        raise InputError("a model without a mask needs a text of two words at least, got one")
+        raise InputError("a model without a mask needs a text of at least two words, got one")
     for layer in range(model.layers):
         output = chosen_output(model, layer)
         assert output.kind == ROWS
