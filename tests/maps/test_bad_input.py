@@ -27,6 +27,7 @@ from wordsway import (
     vocabulary_sensitivity,
     word_sensitivity,
 )
+from wordsway.maps import SearchHints
 from wordsway.sensitivity import SearchBudget
 
 N, D = 4, 3
@@ -333,7 +334,24 @@ def test_a_response_of_another_kind_is_refused() -> None:
         def respond(self, X: Tensor, word: Any, together: bool = False) -> Any:
             return "soon"
 
-    refused(["Broken.respond must return a Response", "got str"], respond, Broken(), X, 0)
+    parts = ["Broken.respond must return a Response", "got str", "it lacks shape, batch, hints"]
+    refused(parts, respond, Broken(), X, 0)
+
+    class Incomplete:
+        shape, batch, hints = (3,), (), SearchHints()
+        features = change = inner = None
+
+    class Partial(Broken):
+        def respond(self, X: Tensor, word: Any, together: bool = False) -> Any:
+            return Incomplete()
+
+    refused(["Partial.respond must return a Response", "it lacks ceiling"], respond, Partial(), X, 0)
+
+    class Short(Broken):
+        def respond(self, X: Tensor, word: Any) -> Any:  # type: ignore[override]
+            return "no response"
+
+    refused(["Short.respond must take (X, word, together)"], respond, Short(), X, 0)
 
 
 @pytest.mark.parametrize(

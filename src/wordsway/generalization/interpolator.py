@@ -79,7 +79,7 @@ def features_of(phi: FeatureMap, contexts: Tensor) -> Tensor:
     with torch.no_grad():
         parts = [phi(contexts)] if getattr(phi, "batched", False) else [phi(context) for context in contexts]
     if not isinstance(parts[0], Tensor):
-        raise InputError(f"a map must return a torch tensor, got {type(parts[0]).__name__}")
+        raise InputError(f"a map must return a torch tensor, got {type(parts[0]).__name__}: compute it with torch")
     features = parts[0] if len(parts) == 1 else torch.stack(parts)
     if not features.is_floating_point():
         raise InputError(f"a map must return features of floats, got {features.dtype}")

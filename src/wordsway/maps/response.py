@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -134,6 +135,9 @@ class Response(Protocol):
         """A certified bound on `change` over |Delta| <= radius, or None where none is known."""
 
 
+_MEMBERS = ("shape", "batch", "hints", "features", "change", "inner", "ceiling")  # of `Response`
+
+
 def respond(phi: FeatureMap, X: Any, word: int | Sequence[int], together: bool = False) -> Response:
     """The response of a map at a context along a word, the fast one where the map has it.
 
@@ -157,9 +161,15 @@ def respond(phi: FeatureMap, X: Any, word: int | Sequence[int], together: bool =
     own = getattr(phi, "respond", None)
     if own is None:
         return PlainResponse(phi, like_parameters(phi, context), position, together)
+    name = f"{type(phi).__name__}.respond"
+    try:
+        inspect.signature(own).bind(context, position, together)
+    except TypeError as error:
+        raise InputError(f"{name} must take (X, word, together), got other parameters: {error}") from None
     response = own(context, position, together)
     if not isinstance(response, Response):
-        raise InputError(f"{type(phi).__name__}.respond must return a Response, got {type(response).__name__}")
+        missing = ", ".join(member for member in _MEMBERS if not hasattr(response, member))
+        raise InputError(f"{name} must return a Response, got {type(response).__name__}: it lacks {missing}")
     return response
 
 
@@ -353,7 +363,7 @@ class PlainResponse:
     def _evaluate(self, X: Tensor) -> Tensor:
         features = self._phi(X)
         if not isinstance(features, Tensor):
-            raise InputError(f"a map must return a torch tensor, got {type(features).__name__}")
+            raise InputError(f"a map must return a torch tensor, got {type(features).__name__}: compute it with torch")
         return features
 
 
