@@ -21,7 +21,7 @@ from benchmarks.report import Outcome, Row, Target, number, under, within
 from wordsway.contexts import gaussian_context
 from wordsway.data.reviews import short_reviews
 from wordsway.experiments import Experiment, RunConfig, Store, audit, run
-from wordsway.experiments.executors import local
+from wordsway.experiments.executors import dask, local
 from wordsway.figures import figures_named
 from wordsway.maps import RandomAttention
 from wordsway.memory import human
@@ -72,6 +72,24 @@ def lab_empty(count: int, workers: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
         summary = run(experiment, Path(folder) / "store.sqlite", local(workers))
+        return {"seconds": time.perf_counter() - begin, "done": summary.done}
+
+
+@job
+def lab_cluster(count: int, workers: int) -> dict[str, Any]:
+    """Seconds for many trials that do nothing on a Dask cluster of this machine that is there, with every commit."""
+    from distributed import LocalCluster
+
+    Cluster: Any = LocalCluster
+    experiment = _experiment("empty", empty_trial, count)
+    with (
+        Cluster(n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster,
+        dask(cluster.scheduler_address) as backend,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        run(experiment, Path(folder) / "first.sqlite", backend, config=RunConfig(trials=10))  # imports, in the workers
+        begin = time.perf_counter()
+        summary = run(experiment, Path(folder) / "store.sqlite", backend)
         return {"seconds": time.perf_counter() - begin, "done": summary.done}
 
 
@@ -247,17 +265,22 @@ def audits(child: Child, size: Mapping[str, Any]) -> Outcome:
 
 
 def runner(child: Child, size: Mapping[str, Any]) -> Outcome:
-    """What the runner costs per trial."""
+    """What the runner costs per trial, with processes and on a cluster."""
     count, limit = size["count"], size["milliseconds"]
-    got = child("lab_empty", count=count, workers=2)
-    each = 1e3 * got["seconds"] / count
-    case = f"{count:,} empty trials, 2 workers"
-    row = Row(TABLE, {"case": case, "seconds": number(got["seconds"]), "per trial": f"{each:.2f} ms"})
-    targets = (
-        Target(case, f"under {limit} ms per trial, the start of the workers included", f"{each:.2f} ms", each < limit),
-        Target(case, "every trial is stored", f"{got['done']:,}", got["done"] == count),
-    )
-    return Outcome((row,), targets)
+    rows: list[Row] = []
+    targets: list[Target] = []
+    for name, where, start in (
+        ("lab_empty", "2 workers", "included"),
+        ("lab_cluster", "a Dask cluster of 2 workers", "excluded"),
+    ):
+        got = child(name, count=count, workers=2)
+        each = 1e3 * got["seconds"] / count
+        case = f"{count:,} empty trials, {where}"
+        claim = f"under {limit} ms per trial, the start of the workers {start}"
+        rows.append(Row(TABLE, {"case": case, "seconds": number(got["seconds"]), "per trial": f"{each:.2f} ms"}))
+        targets.append(Target(case, claim, f"{each:.2f} ms", each < limit))
+        targets.append(Target(case, "every trial is stored", f"{got['done']:,}", got["done"] == count))
+    return Outcome(tuple(rows), tuple(targets))
 
 
 def soak(child: Child, size: Mapping[str, Any]) -> Outcome:

@@ -137,6 +137,29 @@ def test_a_dask_worker_that_dies_in_a_trial_costs_only_that_trial(tmp_path: Path
     assert rows[3]["error"] == "its worker process ended before it did: out of memory, or killed"
 
 
+def test_an_interrupt_leaves_a_cluster_that_can_go_on(tmp_path: Path, near: Any) -> None:
+    store, planned = tmp_path / "store", trials.experiment(trials.slow, trials=50)
+
+    def interrupt() -> None:
+        trials.until(lambda: trials.count(store) > 5)
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
+    thread = threading.Thread(target=interrupt)
+    try:
+        with executors.dask(near.scheduler_address) as cluster:
+            thread.start()
+            with pytest.raises(KeyboardInterrupt, match=r"^interrupted: \d+ of 200 trials are stored"):
+                run(planned, store, cluster)
+            there = trials.count(store)
+            summary = run(planned, store, cluster)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        thread.join()
+    assert (summary.stored, summary.done) == (there, 200 - there)
+    assert len(trials.stored(store)) == 200
+
+
 def test_the_command_runs_on_a_cluster(
     tmp_path: Path, near: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

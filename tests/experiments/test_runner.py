@@ -25,15 +25,18 @@ def threads() -> Iterator[Executor]:
 
 
 class Immediate(Executor):
-    """Runs what is submitted at once, in this thread; `special` may return something else for the k-th trial."""
+    """Runs what is submitted at once, in this thread; `special` may return something else from the k-th trial on."""
 
     def __init__(self, workers: int, special: Callable[[int], Future[Any] | None] = lambda count: None) -> None:
         self._max_workers, self.special = workers, special
-        self.submitted: list[Any] = []
+        self.submitted: list[Any] = []  # trials
+        self.tasks: list[int] = []  # how many trials each had
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future = self.special(len(self.submitted))
-        self.submitted.append(args[1])
+        trials = [trial for _, trial in args[0]]
+        self.submitted += trials
+        self.tasks.append(len(trials))
         if future is None:
             future = Future()
             future.set_result(fn(*args, **kwargs))
@@ -139,6 +142,78 @@ def test_what_another_run_finished_meanwhile_is_not_run_again(path: Path) -> Non
     summary = run(planned, path, pool)
     assert len(pool.submitted) <= 1
     assert (summary.done, summary.stored, summary.complete) == (0, 0, True)
+
+
+# Several trials in one task
+
+
+def _batching(pool: Executor, workers: int = 2, seconds: float = 0.5) -> Backend:
+    return Backend("there", workers, lambda _: nullcontext(pool), batch=seconds)
+
+
+def test_short_trials_share_tasks_and_the_last_ones_are_shared_among_workers(path: Path) -> None:
+    pool = Immediate(2)
+    summary = run(trials.experiment(points=2, trials=1000), path, _batching(pool))
+    assert (summary.done, summary.complete, len(pool.submitted)) == (2000, True, 2000)
+    assert pool.tasks[0] == 1  # nothing is known yet of what a trial takes
+    assert max(pool.tasks) == runner._LARGEST
+    assert len(pool.tasks) < 100
+    assert pool.tasks[-1] == 1
+    expected = {("tiny", x, seed): trials.draw({"x": x}, seed)["value"] for x in range(2) for seed in range(1000)}
+    assert _values(path) == expected
+
+
+def test_a_task_is_about_as_long_as_it_may_be(path: Path) -> None:
+    pool = Immediate(1)
+    run(trials.experiment(trials.slow, points=1, trials=40), path, _batching(pool, 1, 0.1))
+    assert 2 <= max(pool.tasks) <= 4  # of 20 ms each
+    pool = Immediate(1)
+    run(trials.experiment(trials.slow, points=1, trials=10), path.with_name("long"), _batching(pool, 1, 0.01))
+    assert pool.tasks == [1] * 10
+
+
+def test_a_failing_trial_does_not_fail_those_of_its_task(path: Path) -> None:
+    flag = path.with_name("flag")
+    flag.touch()
+    pool = Immediate(1)
+    summary = run(trials.experiment(trials.flagged, points=2, trials=100, flag=str(flag)), path, _batching(pool))
+    assert max(pool.tasks) > 10
+    assert (summary.done, summary.failed, summary.died) == (100, 100, 0)
+    assert {row["x"] for row in trials.stored(path) if row["state"] == FAILED} == {1}
+
+
+class KilledWorker(Exception):
+    """Named like Dask's error for a task whose worker died."""
+
+
+@pytest.mark.parametrize("error", [OSError("the way back is closed"), KilledWorker()])
+def test_the_trials_of_a_lost_task_are_run_again_alone(path: Path, error: Exception) -> None:
+    def lose(count: int) -> Future[Any] | None:
+        lost: Future[Any] = Future()
+        lost.set_exception(error)
+        return lost if 20 < count < 100 else None
+
+    pool = Immediate(1, lose)
+    summary = run(trials.experiment(points=1, trials=300), path, _batching(pool))
+    assert (summary.done, summary.failed, summary.complete) == (300, 0, True)
+    assert len(pool.submitted) > 300
+    assert len(_values(path)) == len(trials.stored(path)) == 300
+
+
+def test_an_interrupt_between_tasks_of_many_trials_loses_and_doubles_nothing(path: Path) -> None:
+    def interrupt(count: int) -> Future[Any] | None:
+        if count > 100:
+            raise KeyboardInterrupt
+        return None
+
+    planned, pool = trials.experiment(points=1, trials=500), Immediate(2, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(planned, path, _batching(pool))
+    there = trials.count(path)
+    assert there == sum(pool.tasks) > 100
+    summary = run(planned, path, _batching(Immediate(2)))
+    assert (summary.stored, summary.done) == (there, 500 - there)
+    assert len(_values(path)) == len(trials.stored(path)) == 500
 
 
 # Errors

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,15 @@ def test_a_trial_that_kills_its_worker_is_recorded_and_all_others_are_done(path:
     assert dead.error == "its worker process ended before it did: out of memory, or killed"
     done = [row for row in trials.stored(path) if row["state"] == DONE]
     assert done == [row for row in _undisturbed(tmp_path / "good", 6, 1) if row["x"] != 3]
+
+
+def test_a_worker_that_dies_amid_many_trials_of_a_task_costs_only_one_of_them(path: Path) -> None:
+    backend = replace(executors.local(2), batch=0.5)
+    summary = run(trials.experiment(trials.step_out_once, points=1, trials=300), path, backend)
+    assert (summary.done, summary.failed, summary.died) == (299, 0, 1)
+    rows = trials.stored(path)
+    assert [row["seed"] for row in rows] == list(range(300))
+    assert [row["seed"] for row in rows if row["state"] == DIED] == [150]
 
 
 def test_a_worker_that_is_killed_from_outside_costs_no_trial(path: Path, tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from wordsway.checks import check_size
 from wordsway.errors import InputError, MissingExtra, WordswayError, one_line
@@ -26,17 +26,24 @@ from wordsway.memory import ResourceUsage
 from wordsway.threads import one_thread
 from wordsway.workers import call_pickled, start_worker
 
+TrialFunction: TypeAlias = Callable[[Parameters, int], TrialRecord]
 P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_STARTS = 5  # how often workers are started again that something kills before they are ready
+_BATCH = 0.5  # seconds of work in a task: many times what sending it takes, and little to lose with the runner
 _TIMEOUT = 10  # seconds until a scheduler must have answered, and then until it must have a worker
 
 
 # In a worker
 
 
-def run_trial(function: Callable[[Parameters, int], TrialRecord], trial: Trial) -> Row:
+def run_trials(batch: Sequence[tuple[TrialFunction, Trial]]) -> list[Row]:
+    """Run trials one after another, each with the function of its experiment; return their rows."""
+    return [run_trial(function, trial) for function, trial in batch]
+
+
+def run_trial(function: TrialFunction, trial: Trial) -> Row:
     """Run one trial and return its row; an error is part of it.
 
     With one thread, so that the numbers do not depend on the machine or on what else runs there.
@@ -77,13 +84,15 @@ class Backend:
     Attributes
     ----------
     workers : int
-        Default number of trials that run at the same time.
+        Number of trials that run at the same time.
     open : callable
         Number of workers -> context manager that yields an executor.
     renewable : bool
         Whether a new executor can be opened when one breaks because a worker process died.
     disconnected : callable
         Whether the connection is lost, so that trials may never end; called now and then.
+    batch : float
+        Seconds of work that several trials may make up in one task; 0 for one trial per task.
     """
 
     name: str
@@ -91,6 +100,7 @@ class Backend:
     open: Callable[[int], AbstractContextManager[Executor]]
     renewable: bool = True
     disconnected: Callable[[], bool] = bool  # bool() is False: always connected
+    batch: float = 0.0
 
 
 def cores() -> int:
@@ -262,7 +272,8 @@ def dask(address: str, timeout: float = _TIMEOUT) -> Iterator[Backend]:
 
     with client:
         _check_workers(client, address, timeout)
-        yield Backend(f"Dask at {address}", sum(client.nthreads().values()), lend, disconnected=disconnected)
+        count = sum(client.nthreads().values())
+        yield Backend(f"Dask at {address}", count, lend, disconnected=disconnected, batch=_BATCH)
 
 
 def _check_workers(client: Any, address: str, timeout: float) -> None:

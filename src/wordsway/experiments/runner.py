@@ -7,6 +7,7 @@ take the same trial. The result of a trial does not depend on when, where or bes
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import sys
@@ -15,6 +16,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +24,14 @@ from tqdm.auto import tqdm
 
 from wordsway.errors import WordswayError
 from wordsway.experiments import executors
-from wordsway.experiments.executors import Backend, describe_error, run_trial
+from wordsway.experiments.executors import Backend, describe_error, run_trials
 from wordsway.experiments.experiment import Estimate, Experiment, RunConfig, Trial
 from wordsway.experiments.store import DIED, DONE, FAILED, Row, Store
 from wordsway.records import Record
 
 _LINE = 30.0  # seconds between lines of progress where there is no terminal
 POLL = 5.0  # seconds without a result, after which the connection is checked
+_LARGEST = 200  # trials in a task: those of 1 ms then share what a task costs, some 10 ms on a Dask cluster
 _KILLED = "KilledWorker"  # Dask's error for a trial whose workers died, by name: Dask may not be installed
 _ELSEWHERE = "elsewhere"
 
@@ -215,28 +218,31 @@ class _Session:
         self.started = self.told = time.monotonic()
         self.functions = {part.experiment.name: part.experiment.trial for part in plan.parts}
         self.queue = deque(random.Random(os.urandom(8)).sample(plan.missing, len(plan.missing)))
-        self.running: dict[Future[Row], Trial] = {}
+        self.running: dict[Future[list[Row]], list[Trial]] = {}
+        self.seconds: dict[tuple[str, str], float] = {}  # experiment, parameters -> of the latest trial
         self.counts: Counter[str] = Counter()
         self.problems: list[Row] = []
 
     def run(self) -> None:
         """Run all trials; those that were running when a worker process died are run again, each alone."""
+        workers, seconds = self.backend.workers, self.backend.batch
         while self.queue:
-            suspects = deque(self._work_off(self.queue, self.backend.workers, 2 * self.backend.workers))
+            suspects = deque(self._work_off(self.queue, workers, 2 * workers, seconds))
             while suspects:
-                self._record_deaths(self._work_off(suspects, 1, 1))
+                self._record_deaths(self._work_off(suspects, 1, 1, 0.0))
 
-    def _work_off(self, queue: deque[Trial], workers: int, window: int) -> list[Trial]:
+    def _work_off(self, queue: deque[Trial], workers: int, window: int, seconds: float) -> list[Trial]:
         """Run the trials of a queue until it is empty or the executor breaks; return those that may have broken it.
 
-        When a process of a pool dies, the pool is lost, and it is unknown which of the running trials was in it.
+        When a process of a pool dies, the pool is lost, and it is unknown which of the running trials was in it. Trials
+        of a task that the executor could not run are returned, too, unless the trial was alone in it: then it failed.
         """
         self.running = {}
         killed: list[Trial] = []
         with self.backend.open(min(workers, len(queue))) as executor:
             try:
                 while queue or self.running:
-                    usable = self._submit(executor, queue, window)
+                    usable = self._submit(executor, queue, window, seconds)
                     ended, _ = wait(self.running, POLL, FIRST_COMPLETED)
                     self._tell()
                     if not ended and self.backend.disconnected():
@@ -244,7 +250,7 @@ class _Session:
                     if not self._collect(ended, killed) or not usable:
                         wait(self.running, timeout=10)  # the pool fails all the others too
                         self._collect([future for future in self.running if future.done()], killed)
-                        suspects = [*killed, *self.running.values()]
+                        suspects = [*killed, *chain.from_iterable(self.running.values())]
                         if not self.backend.renewable:
                             self._give_up(suspects, len(queue))
                         return suspects
@@ -257,45 +263,66 @@ class _Session:
                         future.cancel()
         return killed
 
-    def _submit(self, executor: Executor, queue: deque[Trial], window: int) -> bool:
-        """Submit trials until `window` of them are running; return False where the executor is broken."""
+    def _submit(self, executor: Executor, queue: deque[Trial], window: int, seconds: float) -> bool:
+        """Submit tasks until `window` of them are running; return False where the executor is broken."""
         while queue and len(self.running) < window:
-            trial = queue[0]
-            if self.store.has(trial):
-                self._count(_ELSEWHERE)
-            else:
-                try:
-                    future = executor.submit(run_trial, self.functions[trial.experiment], trial)
-                except BrokenExecutor:
-                    return False
-                except Exception as error:
-                    if isinstance(error, RuntimeError) or self.backend.disconnected():  # it was shut down
-                        raise self._closed(describe_error(error)) from error
-                    raise
-                self.running[future] = trial
-            queue.popleft()
+            trials = self._batch(queue, -(-len(queue) // window), seconds)
+            if not trials:
+                continue
+            try:
+                future = executor.submit(run_trials, [(self.functions[one.experiment], one) for one in trials])
+            except BrokenExecutor:
+                queue.extendleft(reversed(trials))
+                return False
+            except Exception as error:
+                if isinstance(error, RuntimeError) or self.backend.disconnected():  # it was shut down
+                    raise self._closed(describe_error(error)) from error
+                raise
+            self.running[future] = trials
         return True
 
-    def _collect(self, ended: Iterable[Future[Row]], killed: list[Trial]) -> bool:
-        """Store the rows of trials that ended, and take them off `running`; return False where the executor broke."""
+    def _batch(self, queue: deque[Trial], share: int, seconds: float) -> list[Trial]:
+        """Take the trials of the next task off a queue; none where another run finished all of them meanwhile.
+
+        As many as take `seconds` together, by what trials with the same parameters took last, but not more than a
+        worker's share of the queue. A trial whose parameters are new goes alone.
+        """
+        trials: list[Trial] = []
+        total = 0.0
+        while queue and len(trials) < min(share, _LARGEST):
+            trial = queue[0]
+            cost = self.seconds.get((trial.experiment, trial.parameters), math.inf)
+            if trials and total + cost >= seconds:
+                break
+            queue.popleft()
+            if self.store.has(trial):
+                self._count(_ELSEWHERE)
+                continue
+            trials.append(trial)
+            total += cost
+        return trials
+
+    def _collect(self, ended: Iterable[Future[list[Row]]], killed: list[Trial]) -> bool:
+        """Store the rows of tasks that ended, and take them off `running`; return False where the executor broke."""
         usable, cancelled = True, False
         for future in list(ended):
-            trial = self.running[future]
+            trials = self.running[future]
             try:
-                row = future.result()
+                rows = future.result()
             except BrokenExecutor:
                 usable = False
                 continue
             except CancelledError:
                 cancelled = True
                 continue
-            except Exception as error:  # the executor could not run it, or could not return its row
-                row = Row(trial, FAILED, error=describe_error(error))
-                if type(error).__name__ == _KILLED:
-                    killed.append(trial)
+            except Exception as error:  # the executor could not run it, or could not return its rows
+                if len(trials) > 1 or type(error).__name__ == _KILLED:
+                    killed += trials
                     del self.running[future]
                     continue
-            self._store(row)
+                rows = [Row(trials[0], FAILED, error=describe_error(error))]
+            for row in rows:
+                self._store(row)
             del self.running[future]
         if cancelled:
             raise self._closed("trials were cancelled")
@@ -318,6 +345,8 @@ class _Session:
             self._store(Row(trial, DIED, error="its worker process ended before it did: out of memory, or killed"))
 
     def _store(self, row: Row) -> None:
+        if row.seconds is not None:
+            self.seconds[row.trial.experiment, row.trial.parameters] = row.seconds
         if not self.store.add(row):
             self._count(_ELSEWHERE)
             return
