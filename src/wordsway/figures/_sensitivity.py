@@ -137,15 +137,15 @@ def plot(
 
 
 def estimate(parameters: Parameters) -> Estimate:
-    """Estimate one trial by a fit to measured ones: right within a factor of about two."""
+    """Estimate one trial by a fit to CPU seconds of trials at the smallest, middle and largest sizes of the figures."""
     n, d, idle = parameters["n"], parameters["d"], 4 * 10**8
     if parameters["map"] in ("rf", "drf"):
         k, depth = n * d, parameters.get("depth")
         if depth is None:
-            return Estimate(0.05 + 2.5e-6 * k, idle + 320 * k)
-        return Estimate(0.2 + 9e-6 * k * depth, idle + 1200 * k * depth)
-    slow = 2 if parameters["map"] == "relu-raf" else 1
-    return Estimate(slow * (0.08 + 4e-6 * n * d), idle + 500 * n * (n + d))
+            return Estimate(0.03 + 1.2e-6 * k, idle + 320 * k)
+        return Estimate(0.09 + 5.3e-6 * k * (depth - 1), idle + 1200 * k * depth)
+    start, each = (0.1, 3e-6) if parameters["map"] == "relu-raf" else (0.04, 2.5e-6)
+    return Estimate(start + each * n * d, idle + 500 * n * (n + d))
 
 
 experiment = partial(Experiment, trial=trial, table=table, estimate=estimate, version=5, assumptions=assumed)

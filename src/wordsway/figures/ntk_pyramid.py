@@ -112,8 +112,8 @@ def plot(rows: Table, figure: style.Figure) -> None:
 
 
 def estimate(parameters: Parameters) -> Estimate:
-    """Estimate one trial: some hundred to some thousand steps of training."""
-    return Estimate(0.1 + 5e-5 * parameters["samples"] * parameters["width"], 4 * 10**8)
+    """Estimate one trial by a fit to CPU seconds: some hundred to some thousand steps of training."""
+    return Estimate(0.03 + 3.5e-5 * parameters["samples"] * parameters["width"], 4 * 10**8)
 
 
 FIGURE = Experiment(
