@@ -157,6 +157,18 @@ def test_the_largest_of_nearly_equal_singular_values_is_not_missed() -> None:
         assert found.value == pytest.approx(float(torch.linalg.svdvals(explicit(layer, X))[0]), rel=1e-4), (seed, d)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_vectors_stay_orthogonal_over_many_steps(dtype: torch.dtype) -> None:
+    """Each new vector is a small rest of what it was: errors of the basis must not grow from one to the next."""
+    rest = torch.linspace(0, 1, 199, dtype=dtype)
+    spectrum = torch.cat([rest.new_tensor([1.0003]), 1 - 0.5 * rest**4])
+    for seed in range(5):
+        found = local_lipschitz(partial(torch.mul, spectrum), torch.ones(1, 200, dtype=dtype), 1e-5, seed=seed)
+        assert found.value == pytest.approx(1.0003, rel=1e-5)
+        assert float(found.right.norm()) == pytest.approx(1, rel=1e-5)
+        assert found.ceiling >= 1.0003 * (1 - 1e-5)
+
+
 @pytest.mark.parametrize("products", [6, 20, 48, 100])
 @pytest.mark.parametrize("top", [1.001, 1.03, 1.3])
 def test_the_ceiling_holds_for_any_spectrum(top: float, products: int) -> None:

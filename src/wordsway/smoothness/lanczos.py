@@ -21,7 +21,6 @@ DENSE = 128  # inputs up to which the whole matrix is computed
 _BASIS = 24  # vectors kept on each side before a restart
 _KEPT = 6  # of them after it
 _EARLY = 16  # products after which a small residual is enough: 2% of layers of near-identity spectra fail with 8
-_LITTLE = 0.1  # of its length: then a vector is made orthogonal twice
 _WORTH = 0.75  # operators that are done are dropped when no more than this share of a batch goes on
 
 
@@ -258,17 +257,16 @@ class _Basis:
 def _orthogonal(vectors: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
     """Return vectors (B, size) without their part in a basis (B, k, size), and its coefficients (B, k).
 
-    Where little is left, that part is subtracted again, since the rounding errors of the first time are in it. One
-    operator follows another, so that its basis is still in the processor's cache when it is read for the second time.
+    That part is subtracted twice: after once, errors of the basis would grow by a factor with every vector. One
+    operator follows another, so that its basis is still in the processor's cache when it is read again.
     """
     rest, parts = torch.empty_like(vectors), vectors.new_empty(basis.shape[:2])
     for vector, rows, left, part in zip(vectors, basis, rest, parts, strict=True):
         torch.mv(rows, vector, out=part)
         torch.addmv(vector, rows.mT, part, alpha=-1, out=left)
-        if bool(torch.linalg.vector_norm(left) < _LITTLE * torch.linalg.vector_norm(vector)):
-            again = torch.mv(rows, left)
-            left.addmv_(rows.mT, again, alpha=-1)
-            part += again
+        again = torch.mv(rows, left)
+        left.addmv_(rows.mT, again, alpha=-1)
+        part += again
     return rest, parts
 
 
