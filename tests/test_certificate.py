@@ -39,7 +39,8 @@ def _response(setting: Setting, seed: int, n: int = 5, d: int = 6, scale: float 
 
 def _rows(response: OneWordResponse, radius: float) -> RowBounds:
     t_rows = response.pull_heads("key", response.queries / response.size).astype(np.float64)
-    rows = certificate._row_bounds(response, 0, radius, t_rows)
+    stretch = radius * response.attention.head_norms("value").numpy() / response.norm
+    rows = certificate._row_bounds(response, 0, radius, t_rows, stretch)
     return certificate._with_cross_terms(rows, response, 0)
 
 
@@ -141,6 +142,19 @@ def test_the_maximum_of_each_row_is_bounded_and_hardly_exceeded(
     assert bool((sampled <= maxima + 1e-12 * scale_of_rows).all())
     if setting.score != "relu":  # whose weight jumps, which no cell resolves
         assert bool((maxima <= sampled + 0.01 * scale_of_rows * (1 + size)).all())  # samples of s are coarse
+
+
+@quietly
+@given(setting=st.sampled_from(SETTINGS), seed=st.integers(0, 1000), scale=st.sampled_from([1.0, 3.0, 10.0]))
+def test_without_multipliers_rows_are_largest_at_the_ends_of_their_range(
+    setting: Setting, seed: int, scale: float
+) -> None:
+    rows = _rows(_response(setting, seed, scale=scale), 2.0)
+    w = rows.weight(np.linspace(-1, 1, 1501) * rows.t_reach[:, None])  # N c
+    step, value = np.abs(w - rows.before[:, None]), np.sqrt(rows.value_square)[:, None]
+    f = np.sqrt(rows.f_square)[:, None]
+    most = (step**2 * f**2 + 2 * w * step * f * value + w**2 * value**2).max(1)  # s = |f| kappa r
+    assert bool((most <= rows.sizes() * (1 + 1e-12)).all())
 
 
 @quietly
@@ -249,8 +263,8 @@ def test_the_quadratic_over_the_ball_is_bounded_and_reached(seed: int, kinds: in
 def test_the_fit_knows_its_gradients(setting: Setting) -> None:
     """Of the ball's part exactly; of all of it nearly, since the smoothing moves with the multipliers."""
     rows = _rows(_response(setting, 3), 2.0)
-    samples, start = certificate._Samples.of(rows, full=True), _multipliers(rows, 3, 1.0, 15)
-    _, pulls = certificate._smooth_ball(rows, samples, start, 1e-2, full=True)
+    samples, start = certificate._Samples.of(rows), _multipliers(rows, 3, 1.0, 15)
+    _, pulls = certificate._smooth_ball(rows, start, 1e-2, full=True)
     _, grad = certificate._smoothed(rows, samples, start, 1e-3, full=True)
     measured_pulls, measured, scales = [], [], []
     for name in ("mu", "eta", "nu", "tau"):
@@ -259,7 +273,7 @@ def test_the_fit_knows_its_gradients(setting: Setting) -> None:
             step = 1e-4 * np.abs(own[row])
             moved = [np.where(np.arange(len(own)) == row, own + sign * step, own) for sign in (1, -1)]
             ends = [replace(start, **{name: new}) for new in moved]
-            balls = [certificate._smooth_ball(rows, samples, end, 1e-2, full=True)[0] for end in ends]
+            balls = [certificate._smooth_ball(rows, end, 1e-2, full=True)[0] for end in ends]
             whole = [certificate._smoothed(rows, samples, end, 1e-3, full=True)[0] for end in ends]
             measured_pulls.append((balls[0] - balls[1]) / (2 * step))
             measured.append((whole[0] - whole[1]) / (2 * step))

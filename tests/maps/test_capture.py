@@ -33,7 +33,8 @@ def _rows(setting: Setting, n: int, d: int, seed: int, radius: float, dtype: tor
     response = respond(setting.attention(d, seed), X, seed % n)
     assert isinstance(response, OneWordResponse)
     t_rows = response.pull_heads("key", response.queries / response.size).astype(np.float64)
-    rows = certificate._row_bounds(response, 0, radius, t_rows)
+    stretch = radius * response.attention.head_norms("value").numpy() / response.norm
+    rows = certificate._row_bounds(response, 0, radius, t_rows, stretch)
     return certificate._with_cross_terms(rows, response, 0)
 
 

@@ -30,7 +30,7 @@ import torch
 from scipy.optimize import minimize
 
 from wordsway.maps.capture import captured_bound, largest_on_cells
-from wordsway.maps.moved_row import best_lam, moved_row_square
+from wordsway.maps.moved_row import best_lam, moved_row_square, reduced
 from wordsway.maps.response import Ceiling, above_rounding, check_ball
 from wordsway.maps.scores import OddsShare, RatioShare
 
@@ -57,7 +57,7 @@ class RowBounds:
     value_square: Array  # N, (kappa r)^2
     t_reach: Array  # N, r |a|
     s_reach: Array  # N, r |g|
-    t_rows: Array  # N d, a
+    t_rows: Array  # N d, a; both may be in another orthonormal basis, of what they span
     s_rows: Array  # N d, g
     own: float  # bound on the moved row's own squared change
     radius: float
@@ -68,7 +68,7 @@ class RowBounds:
         return np.asarray(self.share.take(index).weight(t), np.float64)
 
     def sizes(self) -> Array:
-        """The largest of each row over |s| <= s_reach at both ends of t: about how much it can contribute."""
+        """Bounds on the rows, which |s| <= |f| kappa r makes convex in w: the larger value at both ends of t."""
         w = self.weight(np.array([-1.0, 1.0]) * self.t_reach[:, None])
         step = np.abs(w - self.before[:, None])
         value = np.sqrt(self.value_square)[:, None]
@@ -98,23 +98,25 @@ def attention_ceiling(response: OneWordResponse, radius: float, effort: str = "q
     """
     check_ball(radius, effort, response.shape[-1])
     t_rows = response.pull_heads("key", response.queries / response.size).astype(np.float64)
-    none = Multipliers.zero(len(t_rows))
-    shared = none
+    stretch = radius * (response.attention.head_norms("value").numpy() / response.norm)  # H
+    basis_rows = reduced(t_rows)  # all words share them, and so the decomposition
+    shared = Multipliers.zero(len(t_rows))
     squares = []
     for slot in range(len(response.words)):
-        rows = _row_bounds(response, slot, radius, t_rows)
-        bounds = [rows.own + float(_row_maxima(rows, none).sum())]
+        rows = _row_bounds(response, slot, radius, t_rows, stretch)
+        bounds = [rows.own + float(rows.sizes().sum())]
         if effort != "simple":
-            fitted, square = _improved(rows, shared, _QUICK if slot == 0 else _AGAIN, full=False)
+            stages = _QUICK if slot == 0 else _AGAIN
+            fitted, square = _improved(replace(rows, t_rows=basis_rows), shared, stages, full=False)
             bounds.append(square)
             shared = _fill(fitted, response) if slot == 0 else shared
         if effort == "tight":
             crossed = _with_cross_terms(rows, response, slot)
-            bounds.append(_improved(crossed, fitted, _TIGHT, full=True)[1])
+            both = np.split(reduced(np.concatenate([crossed.t_rows, crossed.s_rows])), 2)
+            bounds.append(_improved(replace(crossed, t_rows=both[0], s_rows=both[1]), fitted, _TIGHT, full=True)[1])
             bounds.append(rows.own + captured_bound(crossed))
             if response.attention.score.by_odds and not response.attention.score.softmax:
-                norms = response.attention.head_norms("value").numpy() / response.norm
-                sharper = moved_row_square(response, slot, radius, radius * norms, sharper=True)
+                sharper = moved_row_square(response, slot, radius, stretch, sharper=True)
                 bounds.append(min(bounds) - rows.own + min(sharper, rows.own))
         squares.append(min(bounds) * _SLACK)
     value = torch.tensor(squares, dtype=torch.float64, device=response.context.device).sqrt()
@@ -148,26 +150,26 @@ def _with_cross_terms(rows: RowBounds, response: OneWordResponse, slot: int) -> 
     return replace(rows, s_rows=s_rows, s_reach=rows.radius * np.linalg.norm(s_rows, axis=1))
 
 
-def _row_bounds(response: OneWordResponse, slot: int, radius: float, t_rows: Array) -> RowBounds:
+def _row_bounds(response: OneWordResponse, slot: int, radius: float, t_rows: Array, stretch: Array) -> RowBounds:
     """Everything in float64 on the CPU, divided by |phi(X)| where it is a length of features.
 
-    The rows g are left out, and |s| is bounded by |f| kappa r. The lengths of f are those of the rows themselves: the
-    response's `f_square` is a difference, which loses half the digits where rows are nearly equal.
+    `stretch` is kappa r of each head. The rows g are left out, and |s| is bounded by |f| kappa r. The lengths of f are
+    those of the rows themselves: the response's `f_square` is a difference, which loses half the digits where rows are
+    nearly equal.
     """
-    norms = response.attention.head_norms("value").numpy() / response.norm  # H
-    stretch = np.repeat(radius * norms, response.n)  # N
+    value_length = np.repeat(stretch, response.n)  # N
     f_length = np.linalg.norm(response.f_rows(slot).astype(np.float64), axis=-1).ravel() / response.norm
     share = response.share.take(slot).ravel()
     return RowBounds(
         share,
         np.asarray(share.weight(np.zeros(len(t_rows))), np.float64),
         f_length**2,
-        stretch**2,
+        value_length**2,
         radius * np.linalg.norm(t_rows, axis=1),
-        f_length * stretch,
+        f_length * value_length,
         t_rows,
         np.zeros((len(t_rows), 0)),
-        moved_row_square(response, slot, radius, radius * norms),
+        moved_row_square(response, slot, radius, stretch),
         radius,
     )
 
@@ -177,26 +179,21 @@ def _row_bounds(response: OneWordResponse, slot: int, radius: float, t_rows: Arr
 
 @dataclass(frozen=True)
 class _Samples:
-    """`row(t, s)` sampled in t, and both matrices in a common basis no larger than it has to be."""
+    """`row(t, s)` sampled in t."""
 
     t: Array  # N c
     part: Array  # N c, what does not depend on s
     cross: Array  # N c, w (w - w0)
-    t_rows: Array  # N b
-    s_rows: Array  # N b
+    most: Array  # N c, the largest 2 w (w - w0) s
 
     @classmethod
-    def of(cls, rows: RowBounds, full: bool) -> _Samples:
+    def of(cls, rows: RowBounds) -> _Samples:
         t = np.linspace(-1, 1, _GRID) * rows.t_reach[:, None]
         w = rows.weight(t)
         step = w - rows.before[:, None]
         part = step**2 * rows.f_square[:, None] + w**2 * rows.value_square[:, None]
-        stacked = np.concatenate([rows.t_rows, rows.s_rows]) if full else rows.t_rows
-        basis = np.linalg.qr(stacked.T)[0] if len(stacked) < stacked.shape[1] else None
-        t_rows, s_rows = rows.t_rows, rows.s_rows
-        if basis is not None:
-            t_rows, s_rows = t_rows @ basis, s_rows @ basis if full else s_rows
-        return cls(t, part, w * step, t_rows, s_rows)
+        cross = w * step
+        return cls(t, part, cross, 2 * np.abs(cross) * rows.s_reach[:, None])
 
 
 def _fit(rows: RowBounds, start: Multipliers, stages: tuple[tuple[float, int], ...], full: bool) -> Multipliers:
@@ -205,9 +202,10 @@ def _fit(rows: RowBounds, start: Multipliers, stages: tuple[tuple[float, int], .
     Smoothing makes both maxima differentiable: a log-sum-exp over the samples of t, and -eps log det(lam I - M) for
     the largest eigenvalue. The variables are scaled so that a unit of each moves a row by about (kappa r)^2.
     """
-    samples = _Samples.of(rows, full)
+    samples = _Samples.of(rows)
     count = len(rows.before)
-    unit = np.maximum(rows.sizes(), 1e-6 * rows.sizes().max(initial=1e-300))
+    sizes = rows.sizes()
+    unit = np.maximum(sizes, 1e-6 * sizes.max(initial=1e-300))
     t_unit, s_unit = _unit(rows.t_reach), _unit(rows.s_reach)
     scales = np.concatenate([unit / t_unit**2, unit / t_unit, unit / s_unit**2, unit / s_unit])
     scales = scales if full else scales[:count]
@@ -221,7 +219,7 @@ def _fit(rows: RowBounds, start: Multipliers, stages: tuple[tuple[float, int], .
         parts = (z * scales).reshape(-1, count)
         return Multipliers(*parts) if full else Multipliers(parts[0], *(np.zeros(count) for _ in range(3)))
 
-    size = max(rows.own, float(rows.sizes().max(initial=0.0)), 1e-300)
+    size = max(rows.own, float(sizes.max(initial=0.0)), 1e-300)
     for smooth, steps in stages:
 
         def smoothed(z: Array, smooth: float = smooth) -> tuple[float, Array]:
@@ -241,18 +239,21 @@ def _unit(reach: Array) -> Array:
 
 def _smoothed(rows: RowBounds, samples: _Samples, at: Multipliers, smooth: float, full: bool) -> tuple[float, Array]:
     """The smoothed bound and its gradient in the multipliers."""
-    y = samples.cross - at.tau[:, None]
-    best = _best_s(y, at.nu[:, None], rows.s_reach[:, None])
     psi = samples.part - (at.mu[:, None] * samples.t + 2 * at.eta[:, None]) * samples.t
-    psi += (2 * y - at.nu[:, None] * best) * best
-    scale = max(rows.own + float(psi.max(1).sum()), 1e-300)
-    heat = 10 * smooth * scale / len(psi)
+    if full:
+        y = samples.cross - at.tau[:, None]
+        best = _best_s(y, at.nu[:, None], rows.s_reach[:, None])
+        psi += (2 * y - at.nu[:, None] * best) * best
+    else:
+        psi += samples.most
     top = psi.max(1, keepdims=True)
+    scale = max(rows.own + float(top[:, 0].sum()), 1e-300)
+    heat = 10 * smooth * scale / len(psi)
     gains = np.exp((psi - top) / heat)
     total = gains.sum(1, keepdims=True)
     gains /= total
     value = float(top.sum() + heat * np.log(total / psi.shape[1]).sum())
-    ball, pulls = _smooth_ball(rows, samples, at, 10 * smooth * scale / len(psi), full)
+    ball, pulls = _smooth_ball(rows, at, heat, full)
     grad = [pulls[0] - (gains * samples.t**2).sum(1)]
     if full:
         grad += [
@@ -265,29 +266,29 @@ def _smoothed(rows: RowBounds, samples: _Samples, at: Multipliers, smooth: float
 
 def _best_s(y: Array, nu: Array, reach: Array) -> Array:
     """The s in [-reach, reach] that maximises 2 y s - nu s^2."""
+    if not nu.any():
+        return np.asarray(np.sign(y) * reach)
     free = np.divide(y, nu, out=np.where(y > 0, np.inf, np.where(y < 0, -np.inf, 0.0)), where=nu > 0)
     return np.clip(free, -reach, reach)
 
 
-def _smooth_ball(
-    rows: RowBounds, samples: _Samples, at: Multipliers, eps: float, full: bool
-) -> tuple[float, tuple[Array, ...]]:
+def _smooth_ball(rows: RowBounds, at: Multipliers, eps: float, full: bool) -> tuple[float, tuple[Array, ...]]:
     """min over lam of lam r^2 + h^T (lam - M)^{-1} h - eps log det(lam - M), and its gradient in the multipliers."""
-    matrix = (samples.t_rows.T * at.mu) @ samples.t_rows
+    matrix = (rows.t_rows.T * at.mu) @ rows.t_rows
     vector = np.zeros(len(matrix))
     if full:
-        matrix += (samples.s_rows.T * at.nu) @ samples.s_rows
-        vector = samples.t_rows.T @ at.eta + samples.s_rows.T @ at.tau
+        matrix += (rows.s_rows.T * at.nu) @ rows.s_rows
+        vector = rows.t_rows.T @ at.eta + rows.s_rows.T @ at.tau
     levels, axes = np.linalg.eigh(matrix)
     along = axes.T @ vector
     lam = best_lam(levels, along**2, rows.radius, eps)
     gap = lam - levels
     value = lam * rows.radius**2 + float((along**2 / gap).sum() - eps * np.log(gap).sum())
-    t_axes = samples.t_rows @ axes
+    t_axes = rows.t_rows @ axes
     t_move = t_axes @ (along / gap)
     pulls: tuple[Array, ...] = (t_move**2 + eps * (t_axes**2 @ (1 / gap)),)
     if full:
-        s_axes = samples.s_rows @ axes
+        s_axes = rows.s_rows @ axes
         s_move = s_axes @ (along / gap)
         pulls += (2 * t_move, s_move**2 + eps * (s_axes**2 @ (1 / gap)), 2 * s_move)
     return value, pulls
@@ -298,15 +299,12 @@ def _smooth_ball(
 
 def _ball(rows: RowBounds, at: Multipliers) -> float:
     """The bound on max over |Delta| <= r of sum_j q_j, for the best lam."""
-    parts = [(rows.t_rows, at.mu, at.eta)]
+    matrix, vector = (rows.t_rows.T * at.mu) @ rows.t_rows, rows.t_rows.T @ at.eta
     if at.nu.any() or at.tau.any():
-        parts.append((rows.s_rows, at.nu, at.tau))
-    stacked = np.concatenate([part[0] for part in parts])
-    if len(stacked) < stacked.shape[1]:
-        basis = np.linalg.qr(stacked.T)[0]
-        parts = [(matrix @ basis, square, linear) for matrix, square, linear in parts]
-    levels, axes = np.linalg.eigh(np.sum([(matrix.T * square) @ matrix for matrix, square, _ in parts], axis=0))
-    along = axes.T @ np.sum([matrix.T @ linear for matrix, _, linear in parts], axis=0)
+        matrix += (rows.s_rows.T * at.nu) @ rows.s_rows
+        vector += rows.s_rows.T @ at.tau
+    levels, axes = np.linalg.eigh(matrix)
+    along = axes.T @ vector
     lam = best_lam(levels, along**2, rows.radius, 0.0)
     return lam * rows.radius**2 + float((along**2 / (lam - levels)).sum())
 

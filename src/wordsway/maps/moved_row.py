@@ -208,9 +208,10 @@ class _Row:
     def cells(self, count: int, sampled: bool = False) -> _Cells:
         ends = np.linspace(-1, 1, 2 * count + 1) * self.reach[:, None]  # K c
         gain = self.gain(ends)
-        first, last = (slice(None), slice(None)) if sampled else (slice(None, -1), slice(1, None))
         spread = self.quadratic[:, None]
-        return _Cells(gain[:, first], gain[:, last], ends[:, first] - spread, ends[:, last] + spread)
+        if sampled:
+            return _Cells(gain, gain, ends - spread, ends + spread)
+        return _Cells(gain[:, :-1], gain[:, 1:], ends[:, :-1] - spread, ends[:, 1:] + spread)
 
     def _shared(self, cells: _Cells, at: Array) -> float:
         """The smallest lam with F < 0 for the multipliers that four numbers make of the weights m and P."""
@@ -224,23 +225,27 @@ class _Row:
 
         `balls` are the bounds on what the multipliers add: a quadratic of Delta, and one of z.
         """
-        low, high = self.reached(cells.low, at)[0], self.reached(cells.high, at)[0]
+        samples = cells.high is cells.low
+        low = self.reached(cells.low, at)[0]
+        high = low if samples else self.reached(cells.high, at)[0]
         s = best_move(at, cells.least, cells.most)
         penalty = (at.mu[:, None] * s - at.eta[:, None]) * s
         base = sum(balls)
         keys = np.arange(len(penalty))
         lam = 0.0
         for _ in range(40):
-            lows, highs = low - lam * cells.low, high - lam * cells.high
-            tops = np.maximum(lows, highs) - penalty
+            lows = low - lam * cells.low
+            highs = lows if samples else high - lam * cells.high
+            tops = (lows if samples else np.maximum(lows, highs)) - penalty
             cell = tops.argmax(1)
             terms = tops[keys, cell]
             value = float(terms.sum()) + base
             if not math.isfinite(value):
                 break
-            size = float(np.abs(terms).sum() + np.abs(penalty[keys, cell]).sum()) + sum(map(abs, balls))
-            if value < -1e-11 * size:  # below 0 beyond the rounding of the sum
-                return lam
+            if value < 0:
+                size = float(np.abs(terms).sum() + np.abs(penalty[keys, cell]).sum()) + sum(map(abs, balls))
+                if value < -1e-11 * size:  # below 0 beyond the rounding of the sum
+                    return lam
             higher = highs[keys, cell] > lows[keys, cell]
             fall = float(np.where(higher, cells.high[keys, cell], cells.low[keys, cell]).sum())
             if not fall > 0:
@@ -290,7 +295,7 @@ class _Fit:
         parts = np.maximum(parts, 1e-6 * parts.max())
         s, y = np.maximum(row.reach, 1e-9 * row.reach.max()), np.maximum(row.length, 1e-9 * row.length.max())
         scales = np.concatenate([parts / s**2, parts / s, parts / y**2, parts / y])
-        return cls(row, cells, _reduced(row.rows), _reduced(row.values), scales, float(parts.mean()))
+        return cls(row, cells, reduced(row.rows), reduced(row.values), scales, float(parts.mean()))
 
     def fitted(self, known: float) -> tuple[_Multipliers, list[float]]:
         """The multipliers, and the bounds on what they add."""
@@ -353,7 +358,7 @@ class _Fit:
         return lam, np.concatenate(grad) / fall
 
 
-def _reduced(rows: Array) -> Array:
+def reduced(rows: Array) -> Array:
     """The rows in a basis of what they span, where that is smaller."""
     return rows @ np.linalg.qr(rows.T)[0] if len(rows) < rows.shape[1] else rows
 
@@ -394,8 +399,10 @@ def best_lam(levels: Array, squares: Array, radius: float, eps: float) -> float:
     x, low = math.log(0.01 * size), math.log(1e-12 * size)
     for _ in range(60):
         gap = floor + math.exp(x) - levels
-        first = radius**2 - float((squares / gap**2).sum() + eps * (1 / gap).sum())
-        second = 2 * float((squares / gap**3).sum()) + eps * float((1 / gap**2).sum())
+        pull, second = float((squares / gap**2).sum()), 2 * float((squares / gap**3).sum())
+        if eps > 0:
+            pull, second = pull + eps * float((1 / gap).sum()), second + eps * float((1 / gap**2).sum())
+        first = radius**2 - pull
         descent, bend = first * math.exp(x), second * math.exp(2 * x) + first * math.exp(x)
         step = -descent / bend if bend > 0 else -math.copysign(1.0, descent)
         step = min(max(step, -2.0), 2.0)
