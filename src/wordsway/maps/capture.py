@@ -23,6 +23,7 @@ sum v itself, and a known bound makes the next one smaller. Every choice of the 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -198,18 +199,21 @@ class _Relaxation:
         bounds = [float((v - mu * square).max(1).sum()) + mu * top for mu in np.geomspace(0.01, 2, 40).tolist()]
         return float(min(*bounds, float(v.max(1).sum()))) * (1 + 1e-9)
 
+    @functools.cached_property
+    def _pairs(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """Indices j < k of B."""
+        return np.triu_indices(len(self.t), 1)
+
     def _matrix(self, z: Array) -> tuple[Array, Array]:
-        """S and k."""
+        """S, of which only the lower triangle is filled in and read, and k."""
         (mu, eta, alpha, diagonal, b, pi), lam, _, slack = self._split(z)
         n, width = self.t_rows.shape
         S = np.empty((width + n, width + n), order="F")
         S[:width, :width] = -(self.t_rows.T * mu) @ self.t_rows
         S[np.arange(width), np.arange(width)] += lam
         S[width:, :width] = -alpha[:, None] * self.t_rows - self.s_rows
-        S[:width, width:] = S[width:, :width].T
-        B = np.zeros((n, n))
-        B[np.triu_indices(n, 1)] = -slack
-        B += B.T + 0.5 * (pi[:, None] + pi)
+        B = 0.5 * (pi[:, None] + pi)
+        B[self._pairs[::-1]] -= slack
         B[np.arange(n), np.arange(n)] = diagonal
         S[width:, width:] = B
         return S, np.concatenate([eta @ self.t_rows - 0.25 * self.rows.before**2 @ self.s_rows, -b])
@@ -246,8 +250,9 @@ class _Relaxation:
         if failed or not np.isfinite(factor[-1, -1]):
             return math.inf, np.zeros_like(z)
         logdet = 2 * float(np.log(np.diag(factor)).sum())
-        inverse = np.tril(dpotri(factor, lower=1, overwrite_c=1)[0])
-        inverse += np.tril(inverse, -1).T
+        inverse = dpotri(factor, lower=1, overwrite_c=1)[0]  # its lower triangle; the upper one is 0
+        inverse = np.add(inverse, inverse.T, order="C")
+        inverse[np.arange(len(k)), np.arange(len(k))] *= 0.5
         y = inverse @ k
         linear = 2 * b + high * pi + sigma
         t, v = self.t, self.v
@@ -272,7 +277,7 @@ class _Relaxation:
                 2 * (mean - y[width:]),
                 high * mean - mean_square - Qv.sum(1) + np.diag(Qv),
                 [1 - np.trace(Q[:width, :width]), mean.sum() - middle + half * sigma / root],
-                2 * Qv[np.triu_indices(n, 1)],
+                2 * Qv[self._pairs],
             ]
         )
         return value, grad
@@ -338,19 +343,18 @@ class _Relaxation:
 def _descent(function: Callable[[Array], tuple[float, Array]], x: Array, steps: int) -> Array:
     """L-BFGS with steps halved while the function is infinite or does not fall: SciPy's assumes finite values."""
     value, grad = function(x)
-    moves: list[Array] = []
-    turns: list[Array] = []
+    pairs: list[tuple[Array, Array, float]] = []  # steps, changes of the gradient, and their products
     for _ in range(steps):
         direction, amounts = grad.copy(), []
-        for move, turn in zip(reversed(moves), reversed(turns), strict=True):
-            amounts.append(float(move @ direction) / float(move @ turn))
+        for move, turn, curvature in reversed(pairs):
+            amounts.append(float(move @ direction) / curvature)
             direction -= amounts[-1] * turn
-        if moves:
-            direction *= float(moves[-1] @ turns[-1]) / float(turns[-1] @ turns[-1])
+        if pairs:
+            direction *= pairs[-1][2] / float(pairs[-1][1] @ pairs[-1][1])
         else:
             direction *= 0.05 / max(float(np.linalg.norm(grad)), 1e-300)
-        for move, turn, amount in zip(moves, turns, reversed(amounts), strict=True):
-            direction += (amount - float(turn @ direction) / float(move @ turn)) * move
+        for (move, turn, curvature), amount in zip(pairs, reversed(amounts), strict=True):
+            direction += (amount - float(turn @ direction) / curvature) * move
         slope, length = float(grad @ direction), 1.0
         for _ in range(25):
             trial = x - length * direction
@@ -361,7 +365,8 @@ def _descent(function: Callable[[Array], tuple[float, Array]], x: Array, steps: 
         else:
             break
         move, turn = trial - x, trial_grad - grad
-        if float(move @ turn) > 1e-12 * float(np.linalg.norm(move) * np.linalg.norm(turn)):
-            moves, turns = [*moves, move][-_MEMORY:], [*turns, turn][-_MEMORY:]
+        curvature = float(move @ turn)
+        if curvature > 1e-12 * float(np.linalg.norm(move) * np.linalg.norm(turn)):
+            pairs = [*pairs, (move, turn, curvature)][-_MEMORY:]
         x, value, grad = trial, trial_value, trial_grad
     return x
