@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import transformers
 from models import small_transformers, tiny
 
 from cli.conftest import Run
+from wordsway.models.model import Model
 
 TEXT = "The film was long."
 WORDS = ["the", "film", "was", "long", "short", "good", "bad", "rain", "."]
@@ -75,3 +77,43 @@ def test_options_that_exclude_each_other(run: Run, arguments: list[str], message
     result = run("flips", *arguments)
     assert result.code == 2
     assert message in " ".join(result.err.replace("│", " ").split())
+
+
+def test_an_exhaustive_run_of_one_text_continues_after_an_interrupt(
+    run: Run, classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+    flips = Model.flips
+
+    def stopped(self: Model, text: Any, **options: Any) -> Any:
+        tried.append(options["words"][0].text)
+        if tried == ["The", "film", "was"]:
+            raise KeyboardInterrupt
+        return flips(self, text, **options)
+
+    command = ("flips", TEXT, "--model", classifier, "--candidates", "vocabulary", "--exhaustive", "--json")
+    (plain,) = run(*command).rows
+    monkeypatch.setattr(Model, "flips", stopped)
+    stored = (*command, "--out", tmp_path / "store")
+    first = run(*stored)
+    assert (first.code, first.out) == (130, "")
+    assert "2 of 4 words are stored, run the same command again to continue" in first.err
+    (row,) = run(*stored).rows
+    assert tried == ["The", "film", "was", "was", "long"]
+    assert row["passes"] == plain["passes"] + 3  # each word evaluates the text, too
+    volatile = {"passes", "evaluations", "seconds", "peak_mb"}
+    for name in set(plain) - volatile:
+        assert row[name] == (pytest.approx(plain[name], rel=1e-5) if isinstance(plain[name], float) else plain[name])
+    assert run(*stored).rows[0]["words"] == plain["words"]
+    assert len(tried) == 5  # nothing is tried twice
+    other = run(*stored, "--label", "0").rows[0]  # another question, although of the same text
+    assert len(tried) == 9
+    assert other["total"] == plain["total"]
+
+
+def test_a_store_needs_words_that_are_tried_completely(run: Run, tmp_path: Path) -> None:
+    for options in ((), ("--exhaustive", "--budget", "3")):
+        assert "--out needs --exhaustive without --budget" in " ".join(
+            run("flips", TEXT, "--out", tmp_path, *options).err.split()
+        )
+    assert not list(tmp_path.iterdir())

@@ -51,6 +51,12 @@ Budget = Annotated[int | None, typer.Option(metavar="N", help="candidates to try
 Exhaustive = Annotated[
     bool, typer.Option("--exhaustive", help="continue after the first flip, to count the flips of each word")
 ]
+Out = Annotated[
+    str | None,
+    typer.Option(
+        "--out", metavar="DIR", help="with --exhaustive: store each word in this folder, to continue after an interrupt"
+    ),
+]
 
 
 def flips(
@@ -68,6 +74,7 @@ def flips(
     chat: Chat = False,
     file: Input = None,
     column: Column = None,
+    out: Out = None,
     device: Device = "auto",
     dtype: Dtype = "float32",
     as_json: Json = False,
@@ -75,10 +82,17 @@ def flips(
     """Find a word whose replacement flips the decision of a model, or prove that no candidate does."""
     if file is not None and words is not None:
         raise typer.BadParameter("--word and --input exclude each other: texts differ in their words")
+    if out is not None and (not exhaustive or budget is not None):
+        raise typer.BadParameter(
+            "--out needs --exhaustive without --budget: it stores words that were tried completely"
+        )
     lines = texts_of(text, file, column, pair)
     from wordsway.checks import check_size
     from wordsway.experiments.audit_records import NOT_MEASURED
+    from wordsway.experiments.exhaustive import exhaustive_flips
+    from wordsway.experiments.store import STORE, Store
     from wordsway.models import load
+    from wordsway.report.files import check_folder
     from wordsway.report.texts import print_flips, print_verdicts
 
     if budget is not None:
@@ -91,12 +105,16 @@ def flips(
         "label": label,
         "answers": answers,
         "pair": pair,
-        "budget": budget,
-        "exhaustive": exhaustive,
         "cut": cut,
         "chat": chat,
         "progress": sys.stderr.isatty(),
     }
+
+    def measure(given: str) -> Flips:
+        if out is None:
+            return loaded.flips(given, budget=budget, exhaustive=exhaustive, **options)
+        with Store(check_folder(out) / STORE) as store:
+            return exhaustive_flips(loaded, given, store, **options)
 
     def show(result: Flips, number: int | None = None) -> None:
         if as_json:
@@ -106,10 +124,10 @@ def flips(
             print_flips(result, exhaustive)
 
     if text is not None:
-        show(loaded.flips(text, **options))
+        show(measure(text))
     elif lines is not None:
         verdicts: Counter[str] = Counter()
-        results = measured(lines, lambda given: loaded.flips(given, **options))
+        results = measured(lines, measure)
         for number, _, result in each_text(lines, str(file), results):
             verdicts[NOT_MEASURED if result is None else result.verdict] += 1
             if result is not None:

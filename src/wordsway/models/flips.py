@@ -18,7 +18,7 @@ from wordsway.memory import ResourceUsage
 from wordsway.models.candidates import candidates_named
 from wordsway.models.outputs import chosen_output, decision_name, where_it_decides
 from wordsway.models.rewrites import Rewrite, Rewriter
-from wordsway.models.words import Text, Word
+from wordsway.models.words import Text, Word, WordLike
 from wordsway.records import Record
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ class Flips(Record):
         to a flip where there is none). Of several labels it is that of the label which changes, or comes nearest to it.
     nearest : tuple of (Word, str)
         The candidate with the smallest margin that was tried.
+    margin : float
+        How far the decision is from another one with that candidate, in logits; below 0 it has flipped.
     words : tuple of WordFlips
     tried, total : int
         Candidates that were tried, and all of them.
@@ -97,6 +99,7 @@ class Flips(Record):
     before: float
     after: float
     nearest: tuple[Word, str]
+    margin: float
     words: tuple[WordFlips, ...]
     tried: int
     total: int
@@ -139,6 +142,7 @@ class Flips(Record):
             "class_before": self.classes[0],
             "class_after": self.classes[-1],
             "nearest": {"word": word.text, "position": word.position, "replacement": replacement},
+            "margin": self.margin,
             "candidates": self.candidates,
             "tried": self.tried,
             "total": self.total,
@@ -153,7 +157,7 @@ def flips(
     text: str | Text,
     *,
     candidates: str = "near:30",
-    words: Sequence[int | str] | None = None,
+    words: Sequence[WordLike] | None = None,
     on: str | None = None,
     label: str | int | None = None,
     answers: Sequence[str] | None = None,
@@ -248,6 +252,7 @@ def flips(
         float(output.features(before)[place]),
         float(output.features(reading)[place]),
         (rewrites[nearest].word, rewrites[nearest].replacement),
+        float(margins[nearest]),
         _by_word(chosen, rewrites, tried, margins),
         len(tried),
         len(rewrites),
