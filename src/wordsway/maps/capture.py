@@ -244,7 +244,7 @@ class _Relaxation:
     def _smoothed(self, z: Array, low: float, high: float, heat: float, eps: float) -> tuple[float, Array]:
         """The bound with log-sum-exp for maxima and -eps log det S, and its gradient; inf where S is not positive."""
         (mu, eta, alpha, diagonal, b, pi), lam, sigma, _ = self._split(z)
-        n, width = self.t_rows.shape
+        width = self.t_rows.shape[1]
         S, k = self._matrix(z)
         factor, failed = dpotrf(S, lower=1, overwrite_a=1)
         if failed or not np.isfinite(factor[-1, -1]):
