@@ -51,6 +51,7 @@ def of_map(table: Table, name: str) -> Table:
 
 FIGURE = shared.experiment(
     name="fig3-raf",
+    version=6,
     title="Softmax attention is sensitive to one word at any length",
     about="Word sensitivity of random attention features against the length of the context, for three dimensions of a "
     "word (Theorem 5.1), and of attention with queries, keys and values for the largest (Remark 5.2).",

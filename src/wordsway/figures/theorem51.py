@@ -134,6 +134,7 @@ def estimate(parameters: Parameters) -> Estimate:
 
 FIGURE = Experiment(
     name="theorem51",
+    version=2,
     title="The proof that softmax attention is sensitive to one word, step by step",
     about="What the proof of Theorem 5.1 constructs for the first word, in contexts of n = c d / log^4 d words, "
     "against the dimension: how well its direction is aligned with the words (Lemma D.1), the share of rows that "

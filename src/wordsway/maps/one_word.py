@@ -52,6 +52,9 @@ _NAMES = ("value", "key", "query")
 # Starts of a search, tuned on Gaussian contexts of 20 to 100 words: their number, the shares of rows that they raise,
 # and how much of the direction that raises the word's score of itself, of which there are a few, is mixed in.
 _CAPTURING, _SUBSETS, _MIX, _ATTRACTING = 60, (0.05, 0.1, 0.25, 0.5), (0.0, 0.5, 1.0, 2.0), 8
+# From a witness, a search goes on towards or away from so many rows and keys, by such a step relative to the witness,
+# and by others along the directions that raise the word's score of itself; tuned on 9 contexts of 9 to 172 words.
+_EXCHANGED, _STEP, _OWN_STEPS = 64, 0.6, (0.5, 1.0, 2.0)
 # Contexts of at most so many words and dimensions are searched from so many random starts; with relu scores also from
 # so many that cancel the word up to so much of its length. Tuned on 180 contexts of 1 to 15 words, 2 to 12 dimensions;
 # in larger ones the short search misses less, and the long one of all words at once would take much memory.
@@ -152,6 +155,8 @@ class OneWordResponse:
             starts=self._starts,
             nearby=self._nearby if relu else None,
             pieces=self._pieces if relu else None,
+            exchange=None if relu else self._exchange,
+            part=self._part,
             # short contexts have many local maxima, and are cheap
             random_starts=_RANDOM if self._small else min(max(10, 1000 // self.n), 48),
             work=4.0 * self.reading.size * len(self.words),
@@ -167,6 +172,10 @@ class OneWordResponse:
         twin.context, twin.share = self.context.float(), _single(self.share)
         twin.captured = None if self.captured is None else _single(self.captured)
         return twin
+
+    def _part(self, numbers: Sequence[int]) -> OneWordResponse:
+        """The same along some of the words."""
+        return OneWordResponse(self.attention, self.context, [int(self.words[number]) for number in numbers])
 
     @property
     def _moderate(self) -> bool:
@@ -540,6 +549,30 @@ class OneWordResponse:
         if relu and self._small:
             starts = np.concatenate([starts, self._cancelling(source)])
         return torch.from_numpy(starts).to(self.context).reshape(-1, *self.shape)
+
+    def _exchange(self, delta: Tensor, values: Tensor) -> Tensor:
+        """Points near the witnesses, in basins beside theirs: (B, *shape).
+
+        Maxima differ in which rows give their weight to the word, and in which keys the moved row attends to. So each
+        point is led to one row or key more, or to one less: those whose weight is nearest to half of the largest. In
+        the last ones the moved row attends to itself, or no longer.
+        """
+        move = self._move(self._lift(delta))
+        unit = _unit(self._lift(delta)[0])  # W d
+        points = []
+        for name, weights in (("t", move.w[0]), ("own", move.own_weights[0])):  # W H n
+            share = over(weights, weights.max(-1, keepdims=True)).reshape(len(unit), -1).T  # H n W
+            tiny = np.finfo(share.dtype).tiny
+            order = np.argsort(np.abs(np.log(2 * share + tiny)), axis=0, kind="stable")[:_EXCHANGED]  # K W
+            sign = np.where(np.take_along_axis(share, order, 0) > 0.5, -1.0, 1.0)[..., None]
+            points.append(unit + _STEP * sign * _unit(self.score_rows(name)).reshape(-1, unit.shape[1])[order])
+        own = self._attracting(np.random.default_rng(0))  # the same for every word and search
+        moved = self.context[self.words].detach().cpu().numpy() + self._lift(delta)[0]
+        raises = self._self_scores(own) @ moved.T >= 0  # B W
+        itself = (2 * move.own_weights > move.own_weights.max(-1, keepdims=True))[self.at_word].mean((0, 2)) > 0.5  # W
+        sign = np.where(raises != itself, 1.0, -1.0)[..., None]
+        points += [unit + step * sign * own[:, None] for step in _OWN_STEPS]
+        return torch.from_numpy(np.concatenate(points)).to(self.context).reshape(-1, *self.shape)
 
     def _cancelling(self, source: np.random.Generator) -> Array:
         """Directions that nearly cancel the word, (B, W, d): there a small change of Delta selects any relu weights."""

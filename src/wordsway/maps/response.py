@@ -65,7 +65,10 @@ class SearchHints:
         a function of B perturbations.
     exchange : callable or None
         Witnesses (*shape) of words that move one at a time, and their values -> points (B, *shape) that are worth
-        trying for all of them, such as what moved another word most.
+        trying for all of them, such as what moved another word most. An ascent tries them for all words, and another
+        search goes on from them for the words whose starts disagree, where `part` is known.
+    part : callable or None
+        Returns the same response along some of its words only, given their numbers.
     random_starts : int
         Number of random starts.
     work : float or None
@@ -91,6 +94,7 @@ class SearchHints:
     nearby: Callable[[Tensor], Tensor] | None = None
     pieces: Callable[[Tensor], Piece] | None = None
     exchange: Callable[[Tensor, Tensor], Tensor] | None = None
+    part: Callable[[Sequence[int]], Response] | None = None
     random_starts: int = 10
     work: float | None = None
     nonsmooth: bool = False
@@ -380,6 +384,7 @@ class StackedResponse:
             starts=None,
             nearby=None,
             exchange=None,
+            part=None,
             inners=None,
             prepare=None,
             random_starts=min(hint.random_starts for hint in hints),

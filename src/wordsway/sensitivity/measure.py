@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
@@ -14,7 +15,7 @@ from tqdm.auto import tqdm
 from wordsway.checks import as_context, check_position, check_radius, check_word
 from wordsway.errors import InputError, NumericalError
 from wordsway.maps import Ceiling, FeatureMap, Response, respond
-from wordsway.maps.response import check_effort
+from wordsway.maps.response import SearchHints, check_effort
 from wordsway.memory import ResourceUsage
 from wordsway.seeds import generator, normal
 from wordsway.sensitivity.records import Profile, Sensitivity, VocabularySensitivity, status
@@ -34,6 +35,7 @@ from wordsway.threads import suited
 _WITNESS = "lower bound with a witness"
 _EXACT = "exact over the given embeddings"
 _STARTS = 10
+_WORTH = 0.001  # relative gain of a round of exchanges from which on another one follows
 EXPENSIVE = SearchBudget(power=3, screen=0, keep=1, polish=28, tolerance=1e-4)
 NONSMOOTH = SearchBudget(power=3, screen=2, keep=24, polish=0, anneal=40, follow=5)
 # Of cheap responses, those of short contexts: power iterations would lead many starts into few basins.
@@ -274,14 +276,61 @@ def search(
     starts: Tensor | None = None,
     progress: bool = False,
 ) -> SearchResult:
-    """Maximise the change of a response over the ball, from random starts and those that its hints name."""
+    """Maximise the change of a response over the ball, from random starts and those that its hints name.
+
+    Where starts disagree, the search goes on from points beside the witness.
+    """
     hints = response.hints
-    if budget is None and hints.expensive:
-        budget = ASCENT if hints.nonsmooth else EXPENSIVE
-    elif budget is None and hints.cheap:
-        budget = CHEAP_NONSMOOTH if hints.nonsmooth else CHEAP
-    elif budget is None and hints.nonsmooth:
-        budget = NONSMOOTH
+    budget = _default_budget(hints) if budget is None else budget
+    result = _search(response, radius, seed, budget, starts, progress)
+    if hints.exchange is None or hints.part is None or result.agreed is None:
+        return result
+    reach = np.broadcast_to(radius, len(result.value))
+    numbers = np.flatnonzero(~result.agreed)
+    for _ in range(budget.exchange):
+        if not len(numbers):
+            break
+        part = response if len(numbers) == len(reach) else hints.part(numbers.tolist())
+        before = result.value[numbers]
+        result = _search_beside(part, reach[numbers], seed, budget, result, numbers)
+        numbers = numbers[result.value[numbers] > before * (1 + _WORTH)]
+    return result
+
+
+def _search_beside(
+    part: Response, reach: Array, seed: int, budget: SearchBudget, known: SearchResult, numbers: npt.NDArray[np.intp]
+) -> SearchResult:
+    """The better of a result and a search from points beside its witnesses, for the words with these numbers."""
+    assert part.hints.exchange is not None
+    witness = torch.from_numpy(known.delta[numbers]).to(part.hints.device).reshape(part.shape)
+    starts = torch.cat([witness[None], part.hints.exchange(witness, torch.from_numpy(known.value[numbers]))])
+    result = _search(part, reach, seed, replace(budget, power=0, select=len(starts)), starts)
+    better = result.value > known.value[numbers]
+    value, delta, converged = known.value.copy(), known.delta.copy(), known.converged.copy()
+    value[numbers[better]], delta[numbers[better]] = result.value[better], result.delta[better]
+    converged[numbers[better]] = result.converged[better]
+    evaluations = known.evaluations + result.evaluations
+    return replace(known, value=value, delta=delta, converged=converged, evaluations=evaluations)
+
+
+def _default_budget(hints: SearchHints) -> SearchBudget:
+    if hints.expensive:
+        return ASCENT if hints.nonsmooth else EXPENSIVE
+    if hints.cheap:
+        return CHEAP_NONSMOOTH if hints.nonsmooth else CHEAP
+    return NONSMOOTH if hints.nonsmooth else SearchBudget()
+
+
+def _search(
+    response: Response,
+    radius: float | Array,
+    seed: int,
+    budget: SearchBudget,
+    starts: Tensor | None = None,
+    progress: bool = False,
+) -> SearchResult:
+    """One search of `maximise`; its steps are in float32 where the response has such a twin."""
+    hints = response.hints
     together = len(response.shape) == 2 and not response.batch
     moves, d = (response.shape[0], response.shape[1]) if together else (1, response.shape[-1])
     problems = response.batch[0] if response.batch else 1
@@ -325,9 +374,11 @@ def search(
         def exchange(delta: Array, value: Array) -> Array:
             return lifted(shared(lower(delta)[0], torch.from_numpy(value)))
 
-    if starts is None and hints.single is not None:
+    if hints.single is not None:
+        single = hints.single()
+        rounded = None if starts is None else single.hints.cast(starts)
         with suited(hints.work):
-            result = refine(objective, search(hints.single(), radius, seed, budget, progress=progress), radius)
+            result = refine(objective, _search(single, radius, seed, budget, rounded, progress), radius)
         if result is not None:
             return result
     if starts is None:

@@ -11,7 +11,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -40,6 +40,9 @@ _SCATTERED, _TRIES, _LONGER, _SHORTER = 32, 40, 1.3, 0.85
 # leave the basin for good), how these grow from round to round, and the quasi-Newton steps of a round.
 _ANNEALED, _FOLLOWED, _STIFF, _STIFFER, _PIECE_STEPS = 10, 4, (60.0, 200.0), 3.0, 20
 _SAME = 0.99  # cosine from which on two starts count as one after the power iterations
+# Cosine from which on a start agrees with the best one. Tuned on 250 contexts: after the power iterations all selected
+# starts do so for 99% of the words of reviews with softmax scores, and in none of 12 contexts with a gap (below 0.8).
+_AGREE = 0.85
 _ROUND = 8  # steps of the first round
 _SETTLED = 0.01  # an ascent whose second half gained less, relative to its value, has converged
 
@@ -62,6 +65,9 @@ class SearchBudget:
         Rounds of quasi-Newton steps along kinks that follow, where the smooth pieces of the function are known.
     scatter : int
         Rounds of random steps that follow, for functions that also jump.
+    exchange : int
+        Rounds of further searches, at most, from points in other basins that the response names near the witness. Only
+        for problems whose starts led to different points, and as long as a round gains more than a thousandth.
     ascent : int
         In place of all these: steps of an ascent in rounds, for expensive functions. The rounds of a short search are
         the first ones of a longer search, so that more steps never find less.
@@ -79,12 +85,13 @@ class SearchBudget:
     anneal: int = 0
     follow: int = 0
     scatter: int = 0
+    exchange: int = 4
     ascent: int = 0
     history: int = 6
     tolerance: float = 1e-5
 
     def __post_init__(self) -> None:
-        for name in ("power", "select", "screen", "keep", "polish", "anneal", "follow", "scatter", "ascent", "history"):
+        for name in (field.name for field in fields(self) if field.name != "tolerance"):
             value, smallest = getattr(self, name), int(name in ("select", "keep", "history"))
             try:
                 enough = not isinstance(value, bool) and operator.index(value) >= smallest
@@ -108,7 +115,8 @@ _FINISH, _MISLED = SearchBudget(screen=0, keep=1, polish=6), 1e-3
 class SearchResult:
     """The best move of each problem: a witness, so `value` is a lower bound on the supremum.
 
-    `gain` is how much the second half of an ascent added to each value, None for other searches.
+    `gain` is how much the second half of an ascent added to each value, None for other searches; `agreed` is whether
+    the starts that were polished had come near the best of them before, None for an ascent.
     """
 
     value: Array  # G
@@ -116,6 +124,7 @@ class SearchResult:
     converged: npt.NDArray[np.bool_]  # G
     evaluations: int
     gain: Array | None = None  # G
+    agreed: npt.NDArray[np.bool_] | None = None  # G
 
 
 def maximise(
@@ -169,6 +178,7 @@ def maximise(
         point = _to_sphere(np.where(_length(grad) > 0, grad, point), reach)
     order = np.argsort(-best.look(objective, point), axis=0)  # B G
     point = _pick(order[: max(budget.select, len(order) // 3)], point)
+    agreed = np.asarray(_near(point, point[:1]).all(0))
     skip = None
     if nearby is not None:
         point = np.concatenate([point[: (len(point) + 1) // 2], nearby(point)])  # in place of the worse half
@@ -189,7 +199,7 @@ def maximise(
     if better.any():
         _, again = _polish(objective, best, best.delta[None].copy(), reach, budget, skip=~better)
         converged = np.where(better, again, converged)
-    return SearchResult(best.value, best.delta, converged, best.evaluations)
+    return SearchResult(best.value, best.delta, converged, best.evaluations, agreed=agreed)
 
 
 def refine(objective: Objective, coarse: SearchResult, radius: float | Array) -> SearchResult | None:
@@ -301,6 +311,12 @@ def _repeated(point: Array) -> npt.NDArray[np.bool_]:
     lengths = np.linalg.norm(flat, axis=-1, keepdims=True)
     near = flat @ np.swapaxes(flat, 1, 2) > _SAME * lengths * np.swapaxes(lengths, 1, 2)  # G B B
     return np.asarray(np.tril(near, -1).any(-1).T)
+
+
+def _near(point: Array, other: Array) -> npt.NDArray[np.bool_]:
+    """Which points are in nearly the same direction as another one, by each of their moves, (B, G)."""
+    cosines = np.einsum("bgmd,bgmd->bgm", point, other)[..., None] > _AGREE * _length(point) * _length(other)
+    return np.asarray(cosines.all((-2, -1)))
 
 
 def _dot(a: Array, b: Array) -> Array:
