@@ -1,6 +1,6 @@
 """Print how far the default search stays below the best of many long ones: the table of docs/word-sensitivity.md.
 
-    python tools/search_quality.py [CASES [SCORE ...]]     20 cases are enough to look, and take two minutes
+    python tools/search_quality.py [CASES [SCORE ...]]     20 cases are enough to look
 
 Cases are held out: their seeds are used nowhere else. Sizes are log-uniform, half of the contexts are Gaussian and half
 are reviews. A long search starts from other random directions and takes every start to the end.
