@@ -37,6 +37,15 @@ def test_a_trial_does_not_depend_on_the_others(run: Run, command: tuple[object, 
 # generalize
 
 
+@pytest.mark.parametrize("options", [(), ("--penalty", 12345.678)])
+def test_the_table_of_simulations_is_not_cut_at_80_columns(run: Run, options: tuple[object, ...]) -> None:
+    lines = run(*GENERALIZE, *options).out.splitlines()
+    assert lines[2].split()[-1] == "change"
+    assert ("penalty" in lines[2]) == bool(options)
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
+
+
 def test_a_row_for_each_training_loss_penalty_and_trial(run: Run) -> None:
     rows = run(*GENERALIZE, "--penalty", 0, "--penalty", 1, "--trials", 2, "--json").rows
     keys = {"map", "n", "d", "samples", "training", "loss", "penalty", "seed", "gamma", "error", "bound"}

@@ -76,16 +76,17 @@ def word_bars(rows: Sequence[Row]) -> Any:
 
 def print_simulations(title: str, rows: Sequence[Row]) -> None:
     """Print simulations of `generalize`, a line for each search."""
-    columns: Columns = {name: name for name in ("seed", "training", "loss", "penalty", "gamma", "error")}
-    more: Columns = {"(2-gamma)^2": "bound", "F": _alignment, "S": "sensitivity"}
+    penalty = ("penalty",) if any(row["penalty"] for row in rows) else ()
+    columns: Columns = {name: name for name in ("seed", "training", "loss", *penalty, "gamma", "error")}
+    more: Columns = {"(2-gamma)^2": "bound", "F": _alignment, "change": "sensitivity"}
     share = statistics.fmean(row["error"] < row["bound"] for row in rows)
     fits = all(row["interpolates"] for row in rows)
     fitted = "every training label is fitted" if fits else "not every training label is fitted: too few features"
     show(
         title,
-        table(rows, {**columns, **more}, digits=3),
+        table(rows, {**columns, **more}, digits=3, spare=("(2-gamma)^2",), width=console().width),
         f"{share:.0%} of {len(rows)} points below the line (2 - gamma)^2 of random features",
-        Text(f"gamma, error: at the word that the search found; {fitted}", NOTE),
+        Text(f"gamma, error, change (of the features): at the word that the search found; {fitted}", NOTE),
     )
 
 
