@@ -303,7 +303,8 @@ def _search_beside(
     """The better of a result and a search from points beside its witnesses, for the words with these numbers."""
     assert part.hints.exchange is not None
     witness = torch.from_numpy(known.delta[numbers]).to(part.hints.device).reshape(part.shape)
-    starts = torch.cat([witness[None], part.hints.exchange(witness, torch.from_numpy(known.value[numbers]))])
+    with suited(part.hints.work):
+        starts = torch.cat([witness[None], part.hints.exchange(witness, torch.from_numpy(known.value[numbers]))])
     result = _search(part, reach, seed, replace(budget, power=0, select=len(starts)), starts)
     better = result.value > known.value[numbers]
     value, delta, converged = known.value.copy(), known.delta.copy(), known.converged.copy()
