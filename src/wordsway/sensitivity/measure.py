@@ -36,6 +36,9 @@ _WITNESS = "lower bound with a witness"
 _EXACT = "exact over the given embeddings"
 _STARTS = 10
 _WORTH = 0.001  # relative gain of a round of exchanges from which on another one follows
+# Operations per word, up to which all points beside a witness are searched on from. Above, those of the largest values
+# found as much (250 x 768, Gaussian) in half the time; below, they would miss more than 0.5% for 6 to 31% of the words.
+_ALL_BESIDE = 1e6
 EXPENSIVE = SearchBudget(power=3, screen=0, keep=1, polish=28, tolerance=1e-4)
 NONSMOOTH = SearchBudget(power=3, screen=2, keep=24, polish=0, anneal=40, follow=5)
 # Of cheap responses, those of short contexts: power iterations would lead many starts into few basins.
@@ -305,7 +308,9 @@ def _search_beside(
     witness = torch.from_numpy(known.delta[numbers]).to(part.hints.device).reshape(part.shape)
     with suited(part.hints.work):
         starts = torch.cat([witness[None], part.hints.exchange(witness, torch.from_numpy(known.value[numbers]))])
-    result = _search(part, reach, seed, replace(budget, power=0, select=len(starts)), starts)
+    enough = (part.hints.work or 0) > _ALL_BESIDE * len(numbers)
+    budget = replace(budget, power=0, select=budget.select if enough else len(starts))
+    result = _search(part, reach, seed, budget, starts)
     better = result.value > known.value[numbers]
     value, delta, converged = known.value.copy(), known.delta.copy(), known.converged.copy()
     value[numbers[better]], delta[numbers[better]] = result.value[better], result.delta[better]
