@@ -38,7 +38,8 @@ _STARTS = 10
 _WORTH = 0.001  # relative gain of a round of exchanges from which on another one follows
 # Operations per word, up to which all points beside a witness are searched on from. Above, those of the largest values
 # found as much (250 x 768, Gaussian) in half the time; below, they would miss more than 0.5% for 6 to 31% of the words.
-_ALL_BESIDE = 1e6
+# Contexts of few words have so few points that all are searched on from: with 16 x 1024 the others would miss 2%.
+_ALL_BESIDE, _FEW_BESIDE = 1e6, 100
 EXPENSIVE = SearchBudget(power=3, screen=0, keep=1, polish=28, tolerance=1e-4)
 NONSMOOTH = SearchBudget(power=3, screen=2, keep=24, polish=0, anneal=40, follow=5)
 # Of cheap responses, those of short contexts: power iterations would lead many starts into few basins.
@@ -308,7 +309,7 @@ def _search_beside(
     witness = torch.from_numpy(known.delta[numbers]).to(part.hints.device).reshape(part.shape)
     with suited(part.hints.work):
         starts = torch.cat([witness[None], part.hints.exchange(witness, torch.from_numpy(known.value[numbers]))])
-    enough = (part.hints.work or 0) > _ALL_BESIDE * len(numbers)
+    enough = len(starts) > _FEW_BESIDE and (part.hints.work or 0) > _ALL_BESIDE * len(numbers)
     budget = replace(budget, power=0, select=budget.select if enough else len(starts))
     result = _search(part, reach, seed, budget, starts)
     better = result.value > known.value[numbers]
